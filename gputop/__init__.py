@@ -1,7 +1,6 @@
-"""What a person runs and sees: command line, screen, statistics, demo; and, for programs, the library's face.
+"""gputop's command line and screen, and its Python library (docs/library.md).
 
-``from gputop import open_session, explain, stats, diff``: docs/library.md. Each is imported when it is asked
-for, so that a command pays only for what it uses.
+``from gputop import open_session, explain, stats, diff``: each name is imported at its first use.
 """
 
 from __future__ import annotations
@@ -57,7 +56,7 @@ __all__ = [*_HOME]
 
 
 def __getattr__(name: str) -> Any:
-    """Imports a name at its first use."""
+    """Import a name at its first use."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     found = getattr(import_module(_HOME[name]), name)
@@ -66,5 +65,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """The face, too, for who completes names."""
+    """Return all names, including those not yet imported."""
     return sorted({*globals(), *_HOME})

@@ -9,10 +9,10 @@ from importlib.metadata import PackageNotFoundError, requires
 
 
 def install_command(extra: str) -> str:
-    """The command that installs the packages of an extra of pyproject.toml.
+    """Return the command that installs the packages of an extra of pyproject.toml.
 
-    The packages are named, not gputop's extra: gputop comes from a checkout, and what a package index has
-    under its name may be somebody else's.
+    It names the packages, not gputop's extra: gputop comes from a checkout, and a package of that name in an
+    index may be another program.
     """
     try:
         wanted = requires("gputop") or []
@@ -23,9 +23,7 @@ def install_command(extra: str) -> str:
     return " ".join(map(shlex.quote, words))
 
 
-# Errors with one sentence for the user: those of the library's face, and those that end a command.
-
-USAGE, FAILURE = 2, 1
+USAGE, FAILURE = 2, 1  # exit statuses
 
 
 class GputopError(Exception):
@@ -43,23 +41,23 @@ class SessionNotFoundError(GputopError):
 
 
 class SessionUnreadableError(GputopError):
-    """The file is there, but may not or cannot be read, or is no regular file."""
+    """The file exists, but cannot be read or is not a regular file."""
 
 
 class SessionDamagedError(GputopError):
-    """The file is no session, or holds nothing that is whole or can be understood."""
+    """The file is not a session, or holds no intact part."""
 
 
 class AccountingError(ValueError):
-    """The parts do not add up to the whole: a defect of gputop, or a file whose times were made up."""
+    """The parts do not add up to the whole: a defect of gputop, or inconsistent times in a file."""
 
 
 def explanation_stopped(error: Exception) -> str:
-    """One sentence: why there is no explanation, and what to do. All else goes on."""
+    """Return why there is no explanation, with the next step."""
     if isinstance(error, AccountingError):
         return (
             f"the explanation stopped: times contradict each other ({error}); was a file edited, or did a "
-            "clock jump? The other tabs go on; if neither is so, please report it with the recording"
+            "clock jump? If not, please report it with the recording. The other tabs keep working"
         )
     return f"the explanation stopped: {type(error).__name__}: {error}"
 
@@ -69,25 +67,21 @@ class SessionTooNewError(GputopError):
 
 
 class SessionClosedError(GputopError):
-    """The session was closed before."""
+    """The session is closed."""
 
 
 class NoCallsError(GputopError):
-    """The file was recorded without eBPF: it holds no CUDA calls and no waits to explain."""
+    """The file was recorded without eBPF: it holds no CUDA calls to explain."""
 
 
 class OutsideSessionError(GputopError):
-    """The moment or the stretch lies outside of the recording."""
+    """The time or time range lies outside the recording."""
 
     status = USAGE
 
 
 class CommandError(GputopError):
-    """The command cannot go on.
-
-    Attributes:
-        status: 2 for usage, 1 for everything else.
-    """
+    """An error that ends a command; ``status`` is 2 for wrong usage, else 1."""
 
     def __init__(self, message: str, status: int = FAILURE) -> None:
         super().__init__(message)
@@ -95,4 +89,4 @@ class CommandError(GputopError):
 
 
 class OutputError(CommandError):
-    """Standard output takes no more of what the command has to show."""
+    """Standard output cannot be written."""

@@ -130,7 +130,7 @@ def _of_many(end_ns: int, gpus: int) -> Explained:
 
 
 _NO_DRIVER = "no GPU figures: no NVIDIA driver on this machine (libnvidia-ml.so.1 not found)"
-_NO_ROOT = "no eBPF without root: CUDA calls and preempting threads are not shown; for them: sudo gputop"
+_NO_ROOT = "no eBPF without root: CUDA calls and preempting threads are not shown; to see them: sudo gputop"
 MACHINES = {
     "three-processes": Machine(1, 3, explained=lambda end_ns: _of_many(end_ns, 1)),
     "eight-gpus": Machine(8, 12, explained=lambda end_ns: _of_many(end_ns, 8)),

@@ -66,7 +66,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
     ("words", "said"),
     [
         (["frobnicate"], "no file 'frobnicate' and no command of that name"),
-        (["--pid", "abc"], "'abc' is not a process number"),
+        (["--pid", "abc"], "'abc' is not a process ID"),
         (["--pid", "0"], "positive"),
         (["--ring", "3"], "power of two"),
         (["--rate", "0"], "outside 0.5 to 20 Hz"),
@@ -367,7 +367,7 @@ def test_the_live_screen_gives_the_terminal_back_and_tells_where_the_command_is(
     status, output, restored = on_terminal(*words, rows=24, columns=80, keys=b"q")
     after = output.rsplit("\x1b[?1049l", 1)[1]
     assert (status, restored) == (0, True)
-    assert "sleep 4 goes on as process" in after
+    assert "sleep 4 keeps running as process" in after
     Path(after.rsplit("its output: ", 1)[1].split()[0]).unlink()
 
 

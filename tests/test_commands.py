@@ -198,7 +198,7 @@ def test_a_demo_opens_the_screen_and_ends_with_it(tmp_path: Path, monkeypatch: p
     )
     assert (status, restored) == (0, True)
     assert "gputop demo numpy-sync" in output, "the screen says what it shows"
-    assert "goes on as process" not in output
+    assert "keeps running as process" not in output
     left = [command for command in with_variable(f"SIMGPU_STATE={tmp_path}") if "gputop.demo" in command]
     assert left == []
 

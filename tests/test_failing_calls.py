@@ -97,7 +97,7 @@ def test_what_was_seen_until_the_kernel_refuses_more_is_kept(tmp_path: Path) -> 
     words = ("record", "-o", str(file), "--lines", "off", "--duration", "60")
     done = run(*words, program=(sys.executable, "-c", REFUSED_LATER))
     assert_one_sentence(done, 1, "a system call failed (Operation not permitted); see gputop check; ")
-    assert done.stderr.endswith(f"what was recorded before is safe: {file}\n")
+    assert done.stderr.endswith(f"the recording until then is complete: {file}\n")
     reader = SessionReader(file)
     assert (len(reader.marks), reader.problems) == (3, [])
     reader.close()

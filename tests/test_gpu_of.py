@@ -355,7 +355,7 @@ def observed_from_its_start(
         text=True,
         check=True,
     )
-    goes_on = re.search(r"goes on as process (\d+)", gputop.stderr)
+    goes_on = re.search(r"keeps running as process (\d+)", gputop.stderr)
     assert goes_on is not None
     pid = int(goes_on[1])
     expected = truth(bench, pid)

@@ -267,7 +267,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         )
         shown = terminal.screen()
         told = " ".join(shown.split())
-        assert "for them: " in told
+        assert "to see them: " in told
         assert "launcher.py gputop" in told, "the command, uncut"
         (row,) = [line.split() for line in shown.splitlines() if line.split()[:2] == ["›", str(pid)]]
         (titles,) = [line for line in shown.splitlines() if "PID" in line and "p99" in line]

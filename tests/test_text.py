@@ -28,7 +28,7 @@ def test_there_are_no_escape_codes_and_no_wide_lines() -> None:
 
 
 def test_a_sentence_goes_on_in_the_next_line_where_a_table_is_cut() -> None:
-    command = "for them: /a/long/path/of/a/virtual/environment/bin/gputop (as root)"
+    command = "to see them: /a/long/path/of/a/virtual/environment/bin/gputop (as root)"
     frame = fake.frame(processes=0, problems=(f"no eBPF without root: calls are not shown; {command}",))
     lines = render_text(frame, width=60).splitlines()
     assert max(map(width_of, lines)) <= 60

@@ -215,7 +215,7 @@ def test_flags_narrow_a_recording_that_is_printed() -> None:
     assert elsewhere["gpus"] == elsewhere["processes"] == []
     wrong = inside.run("replay", str(RECORDING), "--once", "--gpu", "all")
     assert wrong.returncode == 2
-    assert "not the index of a GPU" in wrong.stderr
+    assert "not a GPU index" in wrong.stderr
 
 
 @pytest.mark.slow

@@ -122,7 +122,7 @@ def assert_apart(app: GputopApp) -> None:
 
 
 ROOTLESS = (
-    "no eBPF without root: CUDA calls and preempting threads are not shown; for them: "
+    "no eBPF without root: CUDA calls and preempting threads are not shown; to see them: "
     "sudo /home/someone/projects/.venv/bin/gputop --pid 12345"
 )
 

@@ -78,7 +78,7 @@ def lossy() -> State:
 
 def rootless() -> State:
     """Without eBPF nothing is known of calls, nor of why the GPU waits."""
-    problem = "no eBPF without root: CUDA calls and preempting threads are not shown; for them: sudo gputop"
+    problem = "no eBPF without root: CUDA calls and preempting threads are not shown; to see them: sudo gputop"
     state = _state(calls_observed=False, problems=(problem,), storm=False)
     return replace(state, explained=Explained())
 

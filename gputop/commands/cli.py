@@ -1,4 +1,4 @@
-"""Command line: finds the command, parses its words, turns failures into sentences."""
+"""Command line: find the command, parse its arguments, turn failures into sentences."""
 
 from __future__ import annotations
 
@@ -23,14 +23,12 @@ from gputop.process.diagnostics import diagnosing
 from gputop.process.interrupts import Interrupted, end_at_once, ending_at_once
 from gputop.process.stdio import print_message, put, silence
 
-_COLUMNS = 80  # the most that help takes of a terminal
-
-
-_ALIKE = 0.75  # of two names of files, one of which may be meant
+_COLUMNS = 80  # at most, of help
+_ALIKE = 0.75  # similarity of a file's name from which it is suggested
 
 
 class _Help(argparse.HelpFormatter):
-    """Lays out help in at most 80 columns; paragraphs that have lines of their own keep them."""
+    """Help in at most 80 columns; paragraphs with line breaks keep them."""
 
     def __init__(self, prog: str, **layout: Any) -> None:
         layout["width"] = min(_COLUMNS, shutil.get_terminal_size().columns) - 2
@@ -49,7 +47,7 @@ class _Parser(argparse.ArgumentParser):
         super().__init__(**{"formatter_class": _Help, **settings})
 
     def mistyped(self, words: Sequence[str]) -> str | None:
-        """The first option that there is none of, with one that is like it."""
+        """Return an error for the first unknown option, with a similar one, else None."""
         if self._subparsers is not None:
             return None  # they have options of their own
         known = [one for one in self._option_string_actions if one.startswith("--")]
@@ -68,10 +66,10 @@ class _Parser(argparse.ArgumentParser):
 
 
 def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
-    """(command, options); options of what starts programs have ``command``: the words after ``--``.
+    """Return the command's name and its options; ``options.command``: the words after ``--``.
 
     Raises:
-        CommandError: Words that make no sense; ``status`` is 2.
+        CommandError: Wrong usage; ``status`` is 2.
     """
     words = list(arguments)
     if words[:1] == ["help"] and not os.path.exists("help"):
@@ -84,7 +82,7 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
     command = command_named(name)
     parser = parser_of(name, command)
     if wrong := parser.mistyped(words):
-        parser.error(wrong)  # before what it left out is requested
+        parser.error(wrong)  # before argparse reports a missing argument
     options = (parser.parse_intermixed_args if command.intermixed else parser.parse_args)(words)
     if not command.starts and tail is not None:
         raise CommandError(f"gputop {name} takes no command after --", USAGE)
@@ -96,15 +94,14 @@ def parse(arguments: Sequence[str]) -> tuple[str, argparse.Namespace]:
         options.command = tail or []
         if getattr(options, "inside", False) and not tail:
             raise CommandError(
-                "--inside goes with a command after --: a process that runs already is left as it is",
-                USAGE,
+                "--inside needs a command after --: it cannot be added to a running process", USAGE
             )
     command.check(options)
     return name, options
 
 
 def _name_of(words: list[str]) -> str:
-    """The command that words ask for; its name is taken from them."""
+    """Return the command's name, removed from the words."""
     if not words or words[0].startswith("-"):
         return LIVE
     first = words[0]
@@ -116,7 +113,7 @@ def _name_of(words: list[str]) -> str:
 
 
 def _neither(word: str) -> CommandError:
-    """Why a first word is neither a command nor a recording, and what may have been meant."""
+    """Return an error for a first word that is neither a command nor a recording, with a suggestion."""
     if os.path.isdir(word) or os.path.exists(word) or "/" in word or re.search(r"\.[a-z][a-z_-]*$", word):
         from gputop.api.reading import open_file
 
@@ -147,7 +144,7 @@ def _beside(path: str) -> list[str]:
 
 
 def _holds_segments(path: str) -> bool:
-    """Whether it is a folder of a recording in segments."""
+    """True if the path is a folder with a recording in segments."""
     try:
         return any(name.endswith(".gputop") for name in os.listdir(path))
     except OSError:
@@ -155,8 +152,7 @@ def _holds_segments(path: str) -> bool:
 
 
 def command_named(name: str) -> Command:
-    """A command by its name; its module is imported now."""
-    # each command's imports are its own: `gputop demo` needs no numpy
+    # imported by need: `gputop demo` needs no numpy
     module = "gputop.commands.screen.watch" if name == LIVE else TABLE[name].module
     command: Command = import_module(module).COMMAND
     return command
@@ -188,7 +184,7 @@ def _fill(parser: argparse.ArgumentParser, command: Command, *, top: bool) -> No
 
 
 def whole_parser() -> argparse.ArgumentParser:
-    """All commands in one parser, for the shell's completion."""
+    """Return one parser of all commands, for shell completion."""
     live = command_named(LIVE)
     parser = parser_of(LIVE, live)
     commands = parser.add_subparsers()
@@ -198,15 +194,15 @@ def whole_parser() -> argparse.ArgumentParser:
 
 
 def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
-    """Parses and runs; turns every expected failure into one sentence and an exit status.
+    """Parse and run a command; return its exit status, after one sentence for each expected failure.
 
     Args:
-        arguments: The words behind the program's name.
-        own_process: The process is there for this command alone, which may give up its rights for ever.
+        arguments: The arguments without the program's name.
+        own_process: True if the process runs only this command, so that it may drop its privileges.
     """
     failures.listen()
     try:
-        with ending_at_once():  # nothing is held yet
+        with ending_at_once():
             name, options = parse(arguments)
         options.own_process = own_process
         screen = command_named(name).has_screen(options)
@@ -215,11 +211,11 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
         with diagnosing(options.verbose, screen=screen):
             status = dispatch(name, options)
         try:
-            put("")  # what is not written yet
+            put("")  # flushes
         except OutputError:
             if status == 0:
                 raise
-            silence(1)  # the terminal has gone, say: why the command ended is reported already
+            silence(1)  # the terminal is gone, for example: the command's own failure is reported already
         return status
     except OutputError as error:
         silence(1)
@@ -231,7 +227,7 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
     except KeyboardInterrupt as interrupt:
         return interrupt.status if isinstance(interrupt, Interrupted) else 130
     except BrokenPipeError:
-        silence(1)  # the reader of our output went away
+        silence(1)
         return 128 + signal.SIGPIPE
     except Exception as error:
         failures.report(error)
@@ -239,7 +235,7 @@ def run(arguments: Sequence[str], *, own_process: bool = False) -> int:
 
 
 def dispatch(name: str, options: argparse.Namespace) -> int:
-    """Runs a command; returns its exit status."""
+    """Run a command; return its exit status."""
     command = command_named(name)
     if command.only_reads(options):
         end_at_once()

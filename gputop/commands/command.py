@@ -1,4 +1,4 @@
-"""What a file of this package says of its command: arguments, help, run."""
+"""A command: its arguments, its help, its function."""
 
 from __future__ import annotations
 
@@ -7,12 +7,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 
-def _nothing(_options: Namespace) -> None:
-    return None
-
-
-def _never(_options: Namespace) -> bool:
-    return False
+def always(_options: Namespace) -> bool:
+    """True, whatever the flags: for ``only_reads`` and ``has_screen``."""
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,16 +17,16 @@ class Command:
     """A command; each file of one ends in ``COMMAND``.
 
     Attributes:
-        description: What it does, for its help.
-        add_arguments: Adds its flags and words to its parser.
-        run: Does it; returns the exit status, raises CommandError.
-        usage: The forms in which it is typed; empty: one that argparse makes of the arguments.
-        starts: Whether it takes a program to start: words after ``--``, in ``options.command``.
-        check: Settles what flags mean together; raises CommandError where they exclude each other.
-        intermixed: Whether a word that may be missing may stand behind flags.
-        only_reads: Whether it holds nothing that an interrupt would have to give back.
-        has_screen: Whether it takes the terminal for itself, so that nothing else may write there.
-        verbose: What ``-v`` does, for its help.
+        description: Its purpose, for its help.
+        add_arguments: Adds its arguments to its parser.
+        run: Runs it; returns the exit status, raises CommandError.
+        usage: The forms in which it is typed; empty: made by argparse.
+        starts: True if it starts a program: the words after ``--``, in ``options.command``.
+        check: Checks flags that depend on each other; raises CommandError.
+        intermixed: True if an optional argument may follow flags.
+        only_reads: True if an interrupt leaves nothing to clean up.
+        has_screen: True if the terminal is its own, so that nothing else may write there.
+        verbose: The help of ``-v``.
     """
 
     description: str
@@ -37,19 +34,12 @@ class Command:
     run: Callable[[Namespace], int]
     usage: tuple[str, ...] = ()
     starts: bool = False
-    check: Callable[[Namespace], None] = _nothing
+    check: Callable[[Namespace], None] = lambda _options: None
     intermixed: bool = False
-    only_reads: Callable[[Namespace], bool] = _never
-    has_screen: Callable[[Namespace], bool] = _never
+    only_reads: Callable[[Namespace], bool] = lambda _options: False
+    has_screen: Callable[[Namespace], bool] = lambda _options: False
     verbose: str = "log to standard error; -vv: more"
 
 
-def always(_options: Namespace) -> bool:
-    """For ``only_reads`` and ``has_screen``, whatever the flags."""
-    return True
-
-
-# Which gputop this is.
-
-# pyproject.toml has it from here; to ask the installation took a fifteenth of the start of a recording
+# the source of pyproject.toml's version: importlib.metadata took a fifteenth of a recording's start
 VERSION = "0.12.0"

@@ -1,4 +1,4 @@
-"""What a shell needs to complete gputop's words: a script, made by shtab from the parsers."""
+"""Completion scripts for shells, made of the parsers: by shtab, for fish here."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gputop.commands.flags import SESSION_FILE
 from gputop.process.stdio import put
 
 SHELLS = ("bash", "zsh", "fish", "tcsh")
-# the first word may be a file, and after -- stands any program: bash completes both where we know nothing
+# the first word may be a file, any program may follow --: bash completes both by itself
 _BASH_REST = "complete -o filenames -o default -F _shtab_gputop gputop\n"
 
 
 class PrintCompletion(argparse.Action):
-    """Prints the script and ends, as ``--version`` does; ``const`` makes the parser of all commands."""
+    """Prints the script and exits; ``const`` makes the parser of all commands."""
 
     def __call__(
         self,
@@ -31,7 +31,7 @@ class PrintCompletion(argparse.Action):
 def script(shell: str, parser: argparse.ArgumentParser) -> str:
     if shell == "fish":
         return _fish(parser)
-    import shtab  # not needed by who completes nothing
+    import shtab
 
     _complete_files(parser, shtab.FILE)
     text: str = shtab.complete(parser, shell)
@@ -39,7 +39,7 @@ def script(shell: str, parser: argparse.ArgumentParser) -> str:
 
 
 def _complete_files(parser: argparse.ArgumentParser, way: Any) -> None:
-    """Marks for shtab which arguments are files, here and in the commands below."""
+    """Mark arguments that are files for shtab, also those of subcommands."""
     for action in parser._actions:
         if isinstance(action, argparse._SubParsersAction):
             for child in action.choices.values():
@@ -47,8 +47,6 @@ def _complete_files(parser: argparse.ArgumentParser, way: Any) -> None:
         if getattr(action, SESSION_FILE, False):
             action.complete = way  # type: ignore[attr-defined]
 
-
-# fish, for which shtab makes nothing
 
 _HEAD = """# fish completion for gputop
 complete -c gputop -n 'contains -- -- (commandline -opc)' -F -a '(__fish_complete_command)'
@@ -72,7 +70,7 @@ def _fish(parser: argparse.ArgumentParser) -> str:
 
 
 def _of(parser: argparse.ArgumentParser, condition: str) -> Iterator[str]:
-    """A line for each flag of a command, and for what its arguments can be."""
+    """Yield a line for each flag of a command, and for the choices of its arguments."""
     for action in parser._actions:
         if action.help == argparse.SUPPRESS or isinstance(action, argparse._SubParsersAction):
             continue

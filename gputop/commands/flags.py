@@ -10,37 +10,32 @@ from gputop.commands.words import bounded, gpus, pids, ring, rule
 from gputop.errors import USAGE, CommandError
 
 STACKS = ("all", "slow", "off")
-SESSION_FILE = "names_session_file"  # of the arguments that a shell completes by files
+SESSION_FILE = "names_session_file"  # marks arguments that a shell completes with files
 
 
 def add_file(parser: ArgumentParser | _ArgumentGroup, *names: str, **keywords: Any) -> None:
-    """Adds an argument that is the name of a session file; as ``add_argument``."""
+    """Add an argument that names a file, like ``add_argument``."""
     setattr(parser.add_argument(*names, **keywords), SESSION_FILE, True)
 
 
 def add_output(parser: ArgumentParser, metavar: str, about: str, *, required: bool = True) -> None:
-    """Adds ``-o``, the file that is written, and ``--force``."""
+    """Add ``-o``, the file to write, and ``--force``."""
     add_file(parser, "-o", "--output", required=required, metavar=metavar, help=about)
-    add_force(parser)
-
-
-def add_force(parser: ArgumentParser) -> None:
-    """Adds ``--force``: without it no file that is there is replaced."""
     parser.add_argument("--force", action="store_true", help="replace the file if it exists")
 
 
 def add_copy(parser: ArgumentParser) -> None:
-    """Adds a recording and the new file that is made of it: the second word, or ``-o`` as elsewhere."""
+    """Add a recording and the new file, which is a second argument or ``-o``."""
     add_file(parser, "file", metavar="FILE")
     add_file(parser, "second", metavar="OUT", nargs="?", help="the same as -o")
     add_output(parser, "OUT", "the new file", required=False)
 
 
 def check_copy(options: Namespace) -> None:
-    """Settles where the new file is to lie: ``options.output``.
+    """Set ``options.output``.
 
     Raises:
-        CommandError: It is named twice, or not at all.
+        CommandError: The new file is named twice, or not at all.
     """
     if options.second is not None and options.output is not None:
         raise CommandError("the new file is named twice: as an argument and with -o", USAGE)
@@ -53,8 +48,24 @@ def add_json(parser: ArgumentParser) -> None:
     parser.add_argument("--json", action="store_true", help="print JSON (docs/json.md)")
 
 
+def add_memory(parser: ArgumentParser) -> None:
+    """Add ``--memory``, in bytes."""
+    parser.add_argument(
+        "--memory",
+        type=lambda text: int(bounded(0.3, 4096, "GiB")(text) * (1 << 30)),
+        metavar="GIB",
+        help="memory limit in GiB (1); larger recordings are read in parts",
+    )
+
+
+def add_socket(parser: ArgumentParser) -> None:
+    from gputop.serve.clients.wire import SOCKET
+
+    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+
+
 def add_looks(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Adds how frames are drawn."""
+    """Add how frames are drawn."""
     parser.add_argument("--ascii", action="store_true", help="draw with ASCII only")
 
 
@@ -70,46 +81,53 @@ def add_alerts(parser: ArgumentParser | _ArgumentGroup) -> None:
     )
 
 
-def check_alerts(options: Namespace) -> None:
-    """Raises CommandError where a rule is to be held against one frame only."""
-    if options.once and options.alerts:
-        raise CommandError("--alert goes with the screen or with gputop serve, not with --once", USAGE)
-
-
 def add_filters(parser: ArgumentParser) -> None:
-    """Adds which GPUs and processes are shown."""
+    """Add which GPUs and processes are shown."""
     group = parser.add_argument_group("what to show")
     group.add_argument(
         "--gpu", dest="only_gpu", type=gpus, metavar="N[,N]", help="only these GPUs, and processes on them"
     )
-    for name, what in (("user", "user"), ("name", "name"), ("container", "container's id or name")):
+    for name, what in (("user", "user name"), ("name", "name"), ("container", "container id or name")):
         group.add_argument(
             f"--{name}",
-            dest=f"only_{name}",  # a command may have a NAME of its own: that of a demo is no filter
+            dest=f"only_{name}",  # since `gputop demo NAME` has a NAME of its own
             metavar="TEXT[,TEXT]",
-            help=f"only processes with that in their {what}",
+            help=f"only processes whose {what} contains TEXT",
         )
 
 
 def filter_text(options: Namespace) -> str:
-    """The filter of the processes that these flags stand for."""
+    """Return these flags as a process filter, as typed on the screen."""
     words = ((name, getattr(options, f"only_{name}", None)) for name in ("user", "name", "container"))
     return " ".join(f'{name}:"{text}"' if " " in text else f"{name}:{text}" for name, text in words if text)
 
 
 def shown_gpus(options: Namespace) -> frozenset[int]:
-    """The GPUs of ``--gpu``; empty for all."""
+    """Return the GPUs of ``--gpu``; empty for all."""
     return frozenset(getattr(options, "only_gpu", None) or ())
 
 
 def add_once(parser: ArgumentParser, once: str) -> None:
-    """Adds one frame in place of the screen."""
+    """Add ``--once``, one frame in place of the screen, and ``--json``."""
     parser.add_argument("--once", action="store_true", help=once)
     parser.add_argument("--json", action="store_true", help="with --once: print the frame as JSON")
 
 
+def check_once(options: Namespace) -> None:
+    """Let ``--json`` imply ``--once``.
+
+    Raises:
+        CommandError: ``--alert`` with one frame, or ``--duration`` with the screen.
+    """
+    options.once |= options.json
+    if options.once and options.alerts:
+        raise CommandError("--alert goes with the screen or with gputop serve, not with --once", USAGE)
+    if not options.once and getattr(options, "duration", None) is not None:
+        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
+
+
 def add_target(parser: ArgumentParser) -> None:
-    """Adds the processes to observe, and how."""
+    """Add the processes to observe, and how."""
     group = parser.add_argument_group("what to observe")
     group.add_argument(
         "--pid",
@@ -124,15 +142,14 @@ def add_target(parser: ArgumentParser) -> None:
     group.add_argument(
         "--inside",
         action="store_true",
-        help="have CMD's CUDA driver load a library of gputop's: exact times of kernels and copies by CUPTI, "
-        "ranges by NVTX",
+        help="load a gputop library into CMD: exact times of kernels and copies (CUPTI), NVTX ranges",
     )
     add_as_root(group)
     add_probes(parser)
 
 
 def add_as_root(parser: ArgumentParser | _ArgumentGroup) -> None:
-    """Adds ``--as-root``, for commands that start a program."""
+    """Add ``--as-root``, for commands that start a program."""
     parser.add_argument(
         "--as-root", action="store_true", help="run CMD as root instead of the user who called sudo"
     )
@@ -162,7 +179,7 @@ def add_probes(parser: ArgumentParser) -> None:
         "--lines", type=_stacks, choices=STACKS, help=argparse.SUPPRESS
     )
     group.add_argument(
-        "--private", action="store_true", help="record no names of processes outside the watched ones"
+        "--private", action="store_true", help="omit the names of processes that are not watched"
     )
 
 
@@ -171,7 +188,7 @@ def _stacks(text: str) -> str:
 
 
 def add_screen(parser: ArgumentParser) -> None:
-    """Adds what the live screen takes, beside what is observed."""
+    """Add the flags of the live screen, except those of what is observed."""
     parser.set_defaults(rate=None, share=None)  # the preferences may set the rate
     group = parser.add_argument_group("the screen")
     add_looks(group)
@@ -188,6 +205,6 @@ def add_duration(parser: ArgumentParser, most_s: float, about: str) -> None:
 
 
 def file_or_now(name: str, options: Namespace) -> None:
-    """Raises CommandError where a command is given a recording and something of the present as well."""
+    """Raise CommandError for a recording together with something to observe."""
     if options.file and (options.command or options.duration):
         raise CommandError(f"{name} takes either a FILE or something to observe, not both", USAGE)

@@ -1,4 +1,4 @@
-"""What `--at` names: a moment of a recording, by seconds or by the clock of the machine that recorded it."""
+"""The moment of ``--at``: seconds, or the time of day on the recording machine."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ from probes.source import MARK
 from replay.reader import SessionReader
 
 _DAY_S = 86400
-_SET_S = 1.0  # further apart than this are two clocks only where one of them was set
+_SET_S = 1.0  # a larger difference means that the clock was set
 _AFTER_S = 1.0  # behind the last mark
 
 
 def mark_index(reader: SessionReader, text: str) -> int:
-    """The newest mark that is not after T.
+    """Return the index of the newest mark that is not after a time.
 
     Args:
-        text: Seconds from the start, ``HH:MM:SS`` in the recording machine's zone, or ``end``. What the clock
-            showed twice, because it was set back, means the first time.
+        text: Seconds from the start, ``HH:MM:SS`` in the recording machine's zone, or ``end``. Of two equal
+            times, since the clock was set back, the first counts.
 
     Raises:
-        CommandError: Not a time, or a time that the recording does not hold.
+        CommandError: Not a time, or one outside the recording.
     """
     if text == "end":
         return len(reader.marks) - 1
@@ -35,7 +35,7 @@ def mark_index(reader: SessionReader, text: str) -> int:
         try:
             seconds = float(text)
         except ValueError:
-            raise CommandError(f"--at {text}: not seconds, HH:MM:SS or end", USAGE) from None
+            raise CommandError(f"--at {text}: enter seconds, HH:MM:SS or end", USAGE) from None
         return _at_seconds(reader, seconds, text)
 
 
@@ -48,7 +48,7 @@ def _at_seconds(reader: SessionReader, seconds: float, text: str) -> int:
 
 
 def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
-    """By what the clock showed: it may have been set while the file was recorded."""
+    """Return the mark for a time of day; the clock may have been set while recording."""
     begun_s, last = _start_of_day_s(reader), len(reader.marks) - 1
     due_s = begun_s + (int(reader.marks[last]) - _start_ns(reader)) / 1e9
     shown_s = _shown_s(reader, last)
@@ -67,7 +67,7 @@ def _at_clock(reader: SessionReader, seconds: float, text: str) -> int:
 
 
 def _shown_s(reader: SessionReader, index: int) -> float | None:
-    """Local time of day that the clock showed at a mark, in seconds; None: the file does not say."""
+    """Return the local time of day at a mark, in seconds; None: not recorded."""
     mark = reader.mark(index)
     data = sample_data(mark, MARK) if mark is not None else None
     if data is None or "wall_ns" not in data:
@@ -76,7 +76,7 @@ def _shown_s(reader: SessionReader, index: int) -> float | None:
 
 
 def _ahead_s(one_s: float, other_s: float) -> float:
-    """How far a time of day is ahead of another one, at most half a day."""
+    """Return how far a time of day is ahead of another, between -12 and 12 hours."""
     return (one_s - other_s + _DAY_S / 2) % _DAY_S - _DAY_S / 2
 
 
@@ -89,7 +89,7 @@ def _offset_s(reader: SessionReader) -> int:
 
 
 def _start_of_day_s(reader: SessionReader) -> float:
-    """Local time of day at which the recording started, in seconds."""
+    """Return the local time of day of the recording's start, in seconds."""
     clock, start_ns = reader.header.get("clock", {}), _start_ns(reader)
     wall_ns = int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns))
     return (wall_ns / 1e9 + _offset_s(reader)) % _DAY_S

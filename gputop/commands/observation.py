@@ -1,4 +1,4 @@
-"""What live and record share: the command to start, the source to open, the file to write."""
+"""An observation: the command to start, the source to open, the file to write."""
 
 from __future__ import annotations
 
@@ -49,27 +49,24 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(slots=True)
 class ObservedRun:
-    """A started source, its command (waiting to be released) and its file.
-
-    ``reason`` says why there is no eBPF, "" when there is.
-    """
+    """A started source, its command (waiting to be released) and its file."""
 
     source: Observer
-    reason: str
+    reason: str  # why there is no eBPF, "" if there is
     child: Child | None
     writer: SessionWriter | None
     header: dict[str, Any]  # of files and of the history
-    owner: tuple[int, int] | None  # of files, behind sudo
-    segments: SegmentWriter | None = None  # in place of one file
-    redactor: Redactor | None = None  # of what is written
+    owner: tuple[int, int] | None  # user and group of files, behind sudo
+    segments: SegmentWriter | None = None  # in place of ``writer``
+    redactor: Redactor | None = None
 
     @property
     def output(self) -> SessionWriter | SegmentWriter | None:
-        """What is written, in one file or in segments."""
+        """The writer, of one file or of segments."""
         return self.segments or self.writer
 
     def release(self) -> None:
-        """Lets the command start, or only returns, when the source is ready for it.
+        """Wait until the source is ready, then start the command, if any.
 
         Raises:
             CommandError: It cannot be executed.
@@ -78,12 +75,12 @@ class ObservedRun:
             self._start()
         except CommandError:
             self.source.abandon()
-            if self.output is not None:  # holds nothing
+            if self.output is not None:
                 self.output.discard()
             raise
 
     def release_meanwhile(self, failed: Callable[[CommandError], None]) -> threading.Thread:
-        """As ``release``, in a thread of its own, for who reads the source already."""
+        """Like ``release``, in a thread, while the caller reads the source."""
 
         def release() -> None:
             try:
@@ -96,10 +93,10 @@ class ObservedRun:
         return thread
 
     def items(self) -> Iterator[Item]:
-        """What the source yields.
+        """Yield the source's items.
 
         Raises:
-            CommandError: It cannot go on.
+            CommandError: The source failed.
         """
         try:
             yield from self.source.items()
@@ -107,25 +104,25 @@ class ObservedRun:
             raise CommandError(str(error)) from error
 
     def over(self, *, watched: bool = False) -> bool:
-        """True if nothing is left to watch: the command has ended, or with ``watched`` all processes have."""
+        """True if the command has ended, or with ``watched`` all processes have."""
         ended = self.child is not None and self.child.poll() is not None
         return ended or (watched and not self.source.alive)
 
     @contextmanager
     def interrupting(self) -> Iterator[None]:
-        """What ends gputop meanwhile is told the command as well, which has a session of its own."""
+        """Pass signals that end gputop on to the command, which has a session of its own."""
         with heeding(self._end):
             yield
 
     @contextmanager
     def ending(self) -> Iterator[None]:
-        """As ``interrupting``, but the source's end ends the block: what is written is written whole."""
+        """Like ``interrupting``, but only the source ends, so that files are complete."""
         with finishing(self._end):
             yield
 
     @contextmanager
     def answering(self, numbers: Collection[int] | None = None) -> Iterator[list[int]]:
-        """As ``ending``, but what was seen until then is an answer: yields the signal that came, if any."""
+        """Like ``ending``; yields the list of signals that came, to report a partial result."""
         with answering(self._end, numbers) as came:
             yield came
 
@@ -145,7 +142,7 @@ class ObservedRun:
 
 
 def check_command(command: list[str], environment: Mapping[str, str]) -> None:
-    """Raises CommandError for a program that does not exist, before an older recording is replaced."""
+    """Raise CommandError for a program that does not exist, before an older recording is replaced."""
     if not command or shutil.which(command[0], path=environment.get("PATH")):
         return
     found = shutil.which(command[0], mode=os.F_OK, path=environment.get("PATH"))
@@ -156,7 +153,7 @@ def check_command(command: list[str], environment: Mapping[str, str]) -> None:
 
 @contextmanager
 def closing_after(source: Source, seconds: float | None) -> Iterator[None]:
-    """Closes the source after so many seconds, unless the block ends before; None: does not."""
+    """Close the source after ``seconds``, unless the block ends before; None: never."""
     timer = threading.Timer(seconds, source.close) if seconds else None
     try:
         if timer is not None:
@@ -169,14 +166,14 @@ def closing_after(source: Source, seconds: float | None) -> Iterator[None]:
 
 
 def interrupted_after(seconds: float) -> str:
-    """What is said of an answer that an interrupt has made shorter."""
+    """Return the note of a result that an interrupt has shortened."""
     return f"interrupted: this covers the {seconds:.1f} s observed until then"
 
 
 def _annotations(
     options: argparse.Namespace, environment: dict[str, str], path: str
 ) -> tuple[Bound | None, dict[str, str]]:
-    """The socket over which ranges are named, and an environment that tells the command where it is."""
+    """Return the socket for annotations, and an environment in which the command finds it."""
     try:
         if options.command:
             own, address = own_socket()
@@ -184,8 +181,8 @@ def _annotations(
         if os.geteuid() == 0:
             shared = listen(path, socket.SOCK_DGRAM)
             return Bound(shared.socket, shared.close), environment
-    except OSError as error:  # another gputop has it: its recordings have the ranges
-        _LOG.info("no annotations are taken: %s", error)
+    except OSError as error:  # another gputop has the socket: its recordings have the ranges
+        _LOG.info("no annotations are received: %s", error)
     return None, environment
 
 
@@ -203,18 +200,23 @@ def open_session(
     limits: SegmentLimits | None = None,
     meanwhile: Callable[[], object] = lambda: None,
 ) -> ObservedRun:
-    """Forks the command, loads and attaches the probes, opens the file, in this order.
+    """Fork the command, load and attach the probes, open the file, in this order.
 
-    With ``lines_later`` what finds lines is loaded in the background, until which ``release`` waits.
-    With ``limits`` it is recorded in segments, and ``record_to`` is their folder.
-    With ``chooses`` a person will choose what to write, and where, and whom to send signals; with ``keeps``
-    it is a daemon that writes files without being asked for, and does nothing else.
-    ``poll_s`` is how often the ring of events is read.
-    ``annotate_at`` is the socket where any program may name ranges; of a command it is one of its own.
-    ``meanwhile`` runs in a thread of its own while the probes are compiled, which needs no Python.
+    Args:
+        options: The command's options.
+        record_to: The file, or with ``limits`` the folder of segments; None: not recorded.
+        output: Descriptor for the command's standard output; None: gputop's own.
+        rate_hz: Frames per second.
+        lines_later: Load the line finder in the background; ``release`` waits for it.
+        chooses: The user may later record to any file and send signals.
+        keeps: A daemon, which writes files by itself and does nothing else.
+        poll_s: Interval of reading the ring of events.
+        annotate_at: The socket where any program may name ranges; a command has its own.
+        limits: When a segment ends.
+        meanwhile: Runs in a thread while the probes are compiled, which needs no Python.
 
     Raises:
-        CommandError: Any of it failed; nothing is left behind, the command has not run.
+        CommandError: A step failed; nothing is left behind, the command has not run.
     """
     share_freed()  # before there are threads
     check_pids(options.pid, as_root("{}"))
@@ -239,7 +241,7 @@ def open_session(
     child: Child | None = None
     source: Observer | None = None
     try:
-        with heeding(lambda _number: None):  # Python drops what is raised after a fork, for one
+        with heeding(lambda _number: None):  # for one, Python drops an exception raised after a fork
             if options.command:
                 identity = None if options.as_root else user
                 child = Child(options.command, environment, identity, output)
@@ -248,19 +250,24 @@ def open_session(
                 with suppress(OSError):
                     file_reader.start(reader_child)
             threading.Thread(target=meanwhile, name="gputop-meanwhile", daemon=True).start()
-            source, reason = _start_source(
-                options,
-                child,
-                environment,
-                nvml_library,
-                rate_hz,
+            program = shutil.which(options.command[0], path=environment.get("PATH")) if child else None
+            plan = LivePlan(
+                pids=(child.pid,) if child else options.pid,
+                rate_hz=rate_hz,
+                ring_bytes=options.ring << 20,
+                environment=environment,
+                interpreters=interpreter_prefixes(options.command, environment),
+                program=Path(program) if program else None,
+                nvml_library=nvml_library,
+                lines=options.lines or "slow",
                 lines_later=lines_later,
-                also_needs=also_needs,
+                also_needs=also_needs if options.own_process else None,
                 daemon=keeps,
                 inside=library,
                 annotations=annotations,
                 poll_s=poll_s,
             )
+            source, reason = start_observer(plan, own_command(options))
     except Interrupted as interrupt:
         if source is not None:
             source.abandon()
@@ -268,7 +275,7 @@ def open_session(
             child.discard()
         raise CommandError("interrupted before anything was observed", interrupt.status) from interrupt
     if reason and annotations is not None:
-        annotations.close()  # without calls there is nothing to name
+        annotations.close()  # of no use without calls
     header = {**source.header, "gputop": VERSION, "command": masked(options.command)}
     if getattr(options, "detail", "full") != "full":
         header["detail"] = options.detail
@@ -276,59 +283,16 @@ def open_session(
     try:
         redactor = redactor_of_here() if getattr(options, "redact", False) else None
         written = header if redactor is None else redactor.header(header)
-        private = options.private
         writer, segments = None, None
+        whose: dict[str, Any] = {"owner": owner, "private": options.private}
         if record_to and limits is not None:
             clear_segments(record_to)
-            segments = SegmentWriter(record_to, written, limits, owner=owner, private=private, sums=FileSums)
+            segments = SegmentWriter(record_to, written, limits, sums=FileSums, **whose)
         elif record_to:
-            writer = SessionWriter(
-                record_to, written, owner=owner, private=private, overwrite=options.force, sums=FileSums()
-            )
+            writer = SessionWriter(record_to, written, overwrite=options.force, sums=FileSums(), **whose)
     except (SessionError, GputopError) as error:
         source.abandon()
         if child is not None:
             child.discard()
         raise CommandError(str(error)) from error
     return ObservedRun(source, reason, child, writer, header, owner, segments, redactor)
-
-
-def _program(command: list[str], environment: Mapping[str, str]) -> Path | None:
-    found = shutil.which(command[0], path=environment.get("PATH")) if command else None
-    return Path(found) if found else None
-
-
-def _start_source(
-    options: argparse.Namespace,
-    child: Child | None,
-    environment: Mapping[str, str],
-    nvml_library: Path | None,
-    rate_hz: float,
-    *,
-    lines_later: bool,
-    also_needs: frozenset[privileges.Capability],
-    daemon: bool,
-    inside: Path | None,
-    annotations: Bound | None,
-    poll_s: float,
-) -> tuple[Observer, str]:
-    pids = options.pid
-    if child is not None:
-        pids = (child.pid,)
-    plan = LivePlan(
-        pids=pids,
-        rate_hz=rate_hz,
-        ring_bytes=options.ring << 20,
-        environment=environment,
-        interpreters=interpreter_prefixes(options.command, environment),
-        program=_program(options.command, environment),
-        nvml_library=nvml_library,
-        lines=options.lines or "slow",
-        lines_later=lines_later,
-        also_needs=also_needs if options.own_process else None,
-        daemon=daemon,
-        inside=inside,
-        annotations=annotations,
-        poll_s=poll_s,
-    )
-    return start_observer(plan, own_command(options))

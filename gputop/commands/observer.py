@@ -1,4 +1,4 @@
-"""Chooses how to observe: eBPF as far as the rights go, else procfs, with a sentence that says why."""
+"""The choice of the source: eBPF where privileges allow it, else procfs, with the reason."""
 
 from __future__ import annotations
 
@@ -26,11 +26,7 @@ _SECCOMP_FILTER = 2
 
 
 def start_observer(plan: LivePlan, command: str) -> tuple[Observer, str]:
-    """Starts a source.
-
-    Returns:
-        The source, and why it is not eBPF ("" when it is).
-    """
+    """Start a source; return it with the reason why it is not eBPF, "" if it is."""
     rights = read_rights()
     if rights.may_trace and rights.initial_user_namespace:
         limits = _limits(rights, plan.pids, command)
@@ -57,28 +53,28 @@ def _no_rights(rights: Rights, command: str) -> str:
     lacking = "root"
     if rights.cap_bpf or rights.cap_perfmon:  # setcap was tried, and one forgotten
         lacking = "CAP_PERFMON" if rights.cap_bpf else "CAP_BPF"
-    return f"no eBPF without {lacking}: {_UNSEEN}; for them: {as_root(command)}"
+    return f"no eBPF without {lacking}: {_UNSEEN}; to see them: {as_root(command)}"
 
 
 def _limits(rights: Rights, pids: tuple[int, ...] | None, command: str) -> tuple[str, ...]:
-    """What partial rights leave out although eBPF works."""
+    """Return what partial privileges leave out although eBPF works."""
     if rights.root or rights.cap_sys_ptrace or (pids is not None and all(map(_is_own, pids))):
         return ()
     return (
-        "without CAP_SYS_PTRACE the libraries of other users' processes are not found, only yours and "
-        f"those of the system are traced; for all: {as_root(command)}",
+        "without CAP_SYS_PTRACE the libraries of other users' processes are not found: only yours and the "
+        f"system's are traced; for all: {as_root(command)}",
     )
 
 
 def _is_own(pid: int) -> bool:
     try:
         return Path(f"/proc/{pid}").stat().st_uid == os.geteuid()
-    except OSError:  # it ended: nothing to read there for anybody
+    except OSError:  # the process has ended
         return True
 
 
 def _refused(error: ProbeError, rights: Rights) -> str:
-    """Why the probes did not start: what is known to be missing, else what the probes say."""
+    """Return why the probes did not start: missing privileges if known, else the probes' own error."""
     reasons = missing(rights) or [str(error)]
     if not missing(rights) and rights.seccomp == _SECCOMP_FILTER:
         reasons.append(
@@ -89,14 +85,14 @@ def _refused(error: ProbeError, rights: Rights) -> str:
 
 
 def as_root(command: str) -> str:
-    """The command with what gives it root's rights; without sudo on this machine, in words."""
+    """Return the command with sudo, or with "(as root)" where sudo is not installed."""
     return f"sudo {command}" if shutil.which("sudo") else f"{command} (as root)"
 
 
 def own_command(options: argparse.Namespace) -> str:
-    """What the user typed, so that sudo finds it: sudo has a search path of its own.
+    """Return the typed command in a form that sudo finds in its own search path.
 
-    A private recording holds the text, so it names no arguments then.
+    A private recording holds the text, so it has no arguments then.
     """
     started = Path(sys.argv[0])
     if shutil.which("gputop", path=_SUDO_PATH):
@@ -104,5 +100,5 @@ def own_command(options: argparse.Namespace) -> str:
     elif started.name == "gputop":
         program = shlex.quote(str(started.absolute()))
     else:
-        program = shlex.join(isolated("gputop"))  # root's Python must not look into the working folder
+        program = shlex.join(isolated("gputop"))  # root's Python must not import from the working folder
     return program if options.private else " ".join([program, *map(shlex.quote, sys.argv[1:])])

@@ -1,4 +1,4 @@
-"""The commands as they are listed: by ``gputop --help``, in docs/commands.md, and where one is mistyped."""
+"""The list of commands, of ``gputop --help`` and docs/commands.md."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """A command in the list; its module is imported only when it is used.
+    """A command in the list.
 
     Attributes:
         typed: The command with its usual arguments, without ``gputop``.
         summary: Its purpose in a few words.
-        module: The module that ends in its ``COMMAND``.
+        module: The module with its ``COMMAND``, imported by need.
     """
 
     typed: str
@@ -20,7 +20,7 @@ class CommandRow:
     module: str
 
 
-LIVE = ""  # the command without a name: the screen
+LIVE = ""  # the command without a name, which shows the screen
 _DAEMON, _SESSION, _RECORDINGS, _SHOWING = (
     f"gputop.commands.{room}." for room in ("daemon", "files", "recordings", "screen")
 )
@@ -71,11 +71,11 @@ _FILES = {
     ),
 }
 _ALWAYS = {
-    "serve": CommandRow("serve", "observe all the time, for all users (root)", _DAEMON + "serve"),
-    "attach": CommandRow("attach", "the screen over what serve observes; no root", _DAEMON + "attach"),
-    "dump": CommandRow("dump -o FILE", "the last minutes of serve as a recording", _DAEMON + "dump"),
+    "serve": CommandRow("serve", "a daemon that observes for all users (root)", _DAEMON + "serve"),
+    "attach": CommandRow("attach", "the screen over the daemon's data; no root", _DAEMON + "attach"),
+    "dump": CommandRow("dump -o FILE", "the daemon's last minutes as a recording", _DAEMON + "dump"),
     "annotate": CommandRow(
-        "annotate begin NAME", "name an epoch or a task in what is observed", _DAEMON + "annotate"
+        "annotate begin NAME", "name an epoch or task of an observed program", _DAEMON + "annotate"
     ),
     "fleet": CommandRow("fleet ACTION LAKE", "query many recordings together", _DAEMON + "fleet"),
 }
@@ -104,7 +104,7 @@ examples:
 
 
 def listing() -> str:
-    """All commands in groups, then examples: at most 80 columns."""
+    """Return all commands in groups, then examples, in at most 80 columns."""
     typed = {row: f"gputop {row.typed}".rstrip() for rows in GROUPS.values() for row in rows}
     width = max(map(len, typed.values()))
     groups = (

@@ -1,7 +1,7 @@
-"""How far a command is with a file: a bar on standard error where that is a terminal, gone at the end.
+"""A progress bar on standard error, removed at the end.
 
-An interrupt of what takes longer than a second ends the reading, and the command tells what is known by then;
-the second one ends the command.
+After the first second, an interrupt ends only the reading, and the command reports what it has read; a second
+interrupt ends the command.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from probes.source import MARK, Item, Sample
 if TYPE_CHECKING:
     from rich.progress import Progress as Bar
 
-INTERRUPTED = 130  # the exit status of an answer that is of a part only
-AFTER_S = 1.0  # what is over before needs no bar
-# importing and drawing the bar costs up to 150 ms: not for what is nearly over
+INTERRUPTED = 130  # exit status of a partial result
+AFTER_S = 1.0  # no bar before
+# importing and drawing the bar costs up to 150 ms
 WORTH_S = 1.5
 _EVERY_S = 0.5
 
 
 class _Terminal(io.TextIOBase):
-    """Standard error for the bar: a terminal that has gone is no reason to end."""
+    """Standard error for the bar; a terminal that is gone is ignored."""
 
     encoding = property(lambda _self: sys.stderr.encoding)
 
@@ -51,14 +51,14 @@ class _Terminal(io.TextIOBase):
 
 
 class ProgressBar:
-    """Shows a bar after a second, unless half a second later all is over; a context.
+    """A context that shows a bar for what takes longer than 1.5 s.
 
     Args:
-        doing: What is done first, in a word or two.
-        partial: Whether a part of it is an answer, too: then an interrupt only ends the reading.
+        doing: The bar's first label.
+        partial: True if a partial result is useful: then an interrupt only ends the reading.
 
     Attributes:
-        stopped: It was interrupted, and is to end with what is known.
+        stopped: True after such an interrupt.
     """
 
     def __init__(self, doing: str, *, partial: bool = False) -> None:
@@ -69,9 +69,9 @@ class ProgressBar:
         self._bar: Bar | None = None
         self._began = time.monotonic()
         self._due = self._began + AFTER_S
-        self._lock = threading.RLock()  # of the bar, which a signal may end while it is made
-        self._over = Latch()  # a signal may come anywhere, and ends the bar
-        self._part = 0.0  # of what is done now
+        self._lock = threading.RLock()  # a signal may end the bar while it is made
+        self._over = Latch()
+        self._part = 0.0
         self._interrupted = signal.getsignal(signal.SIGINT)
 
     def __enter__(self) -> ProgressBar:
@@ -89,18 +89,18 @@ class ProgressBar:
         self._end()
 
     def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
-        """The same items; the bar follows the marks among them."""
+        """Return the same items; the bar follows the marks among them."""
         return self._followed(items, marks) if self._shown or self._partial else items
 
     def goes_on(self, doing: str) -> None:
-        """Something else is done now; its progress is unknown, unless it goes through items."""
+        """Begin another task; its progress is unknown until items or parts are counted."""
         with self._lock:
             self._doing, self._part, self._reading = doing, 0.0, False
             if self._bar is not None:
                 self._bar.reset(self._bar.task_ids[0], description=doing, total=None)
 
     def parts(self, done: int, of: int) -> None:
-        """So many of so many parts are done."""
+        """Set the progress of the task."""
         with self._lock:
             self._part, self._reading = done / of, done < of
             self._move()
@@ -144,12 +144,12 @@ class ProgressBar:
             console=console,
             transient=True,
             refresh_per_second=1 / _EVERY_S,
-            redirect_stdout=False,  # nothing is written meanwhile, and the bar itself goes by sys.stderr
+            redirect_stdout=False,  # nothing else is written, and the bar itself uses sys.stderr
             redirect_stderr=False,
         )
         bar.add_task(self._doing, total=None)
         bar.start()
-        console.show_cursor(True)  # who is killed cannot give it back
+        console.show_cursor(True)  # a killed process could not restore it
         return bar
 
     def _move(self) -> None:

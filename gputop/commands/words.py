@@ -1,7 +1,4 @@
-"""Words of the command line that have a form: process numbers, numbers within bounds, sizes.
-
-Each raises ``argparse.ArgumentTypeError`` with the sentence that is shown.
-"""
+"""Types of arguments; each raises ``argparse.ArgumentTypeError`` with the sentence to show."""
 
 from __future__ import annotations
 
@@ -14,21 +11,21 @@ if TYPE_CHECKING:
 
 
 def pids(text: str) -> tuple[int, ...]:
-    """A process number, or several with commas between them."""
+    """Parse comma-separated process IDs."""
     try:
         numbers = tuple(int(part) for part in text.split(","))
     except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not a process number or a list like 12,34") from None
+        raise argparse.ArgumentTypeError(f"{text!r} is not a process ID or a list like 12,34") from None
     if any(pid <= 0 for pid in numbers):
-        raise argparse.ArgumentTypeError("process numbers are positive")
+        raise argparse.ArgumentTypeError("process IDs are positive")
     return numbers
 
 
 def gpus(text: str) -> tuple[int, ...]:
-    """The index of a GPU, or several with commas between them."""
+    """Parse comma-separated indices of GPUs."""
     parts = [part.strip() for part in text.split(",")]
     if not all(part.isascii() and part.isdigit() and len(part) <= 4 for part in parts):
-        raise argparse.ArgumentTypeError(f"{text!r} is not the index of a GPU or a list like 0,1")
+        raise argparse.ArgumentTypeError(f"{text!r} is not a GPU index or a list like 0,1")
     return tuple(int(part) for part in parts)
 
 
@@ -46,7 +43,7 @@ def bounded(low: float, high: float, unit: str) -> Callable[[str], float]:
 
 
 def size(text: str) -> int:
-    """Bytes, as ``500M`` or ``2G``; at least a megabyte."""
+    """Parse a size of at least 1 MiB, such as ``500M``; return it in bytes."""
     units = {"K": 10, "M": 20, "G": 30, "T": 40}
     number, unit = (text[:-1], text[-1].upper()) if text[-1:].upper() in units else (text, "")
     try:
@@ -59,7 +56,7 @@ def size(text: str) -> int:
 
 
 def ring(text: str) -> int:
-    """The size of the ring buffer in MiB: a power of two."""
+    """Parse the size of the ring buffer, a power of two in MiB."""
     try:
         size = int(text)
     except ValueError:

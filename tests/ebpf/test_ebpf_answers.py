@@ -138,7 +138,7 @@ def test_a_program_that_goes_on_is_named() -> None:
     assert done.returncode == 1
     assert json.loads(done.stdout)["findings"] == []
     assert "sleep 7.25 made no CUDA call in 0." in done.stderr
-    assert "sleep 7.25 goes on as process " in done.stderr
+    assert "sleep 7.25 keeps running as process " in done.stderr
 
 
 @pytest.fixture

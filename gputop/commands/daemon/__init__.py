@@ -1,1 +1,1 @@
-"""Commands around the daemon, and over many machines."""
+"""Commands of the daemon, and over many recordings."""

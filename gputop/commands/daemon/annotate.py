@@ -1,4 +1,4 @@
-"""``gputop annotate``: names a range of a program to the gputop that observes it."""
+"""``gputop annotate``: names a range of an observed program."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from probes.inside.annotation_socket import VARIABLE, WELL_KNOWN, address_of
 from probes.inside.annotations import LONGEST_NAME, message
 
 _ACTS = ("begin", "end", "mark")
-_FULL_S = 0.25
-_READ_S, _LOOKED_UP_S = 0.25, 0.005
+_FULL_S = 0.25  # longest wait for a full queue, which is read within some ms
+_READ_S, _POLL_S = 0.25, 0.005
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("act", choices=_ACTS, help="begin or end a range, or mark a moment")
-    parser.add_argument("name", metavar="NAME", type=_name, help=f"of at most {LONGEST_NAME} characters")
+    parser.add_argument("name", metavar="NAME", type=_name, help=f"at most {LONGEST_NAME} characters")
     parser.add_argument(
         "--pid",
         type=int,
         default=None,
         metavar="PID",
-        help="the process, with its descendants, that is in the range (the process that runs this command)",
+        help="the process in this range, with its descendants (the process that runs this command)",
     )
     parser.add_argument(
         "--socket",
@@ -46,18 +46,18 @@ def _name(text: str) -> str:
 
 
 def _wait_until_read(sender: socket.socket) -> None:
-    """Which process a number means in a container is known while this one lives."""
+    """Wait for the reader: in a container, a PID is resolved through this process."""
     until = time.monotonic() + _READ_S
     unread = array("i", [1])
     while unread[0] and time.monotonic() < until:
         fcntl.ioctl(sender, termios.TIOCOUTQ, unread)
-        time.sleep(_LOOKED_UP_S)
+        time.sleep(_POLL_S)
 
 
 def annotate(options: argparse.Namespace) -> int:
     pid = os.getppid() if options.pid is None else options.pid
     with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
-        sender.settimeout(_FULL_S)  # a queue that is full is read within some ms
+        sender.settimeout(_FULL_S)
         try:
             sender.sendto(message(options.act, options.name, pid=pid), address_of(options.socket))
             _wait_until_read(sender)
@@ -69,15 +69,15 @@ def annotate(options: argparse.Namespace) -> int:
                     f"cannot send to {options.socket}: {error.strerror}; --socket names another address"
                 ) from error
             raise CommandError(
-                f"no gputop listens at {options.socket}: start the program by gputop (gputop record -o FILE "
-                "-- CMD), or keep the daemon running (sudo gputop serve)"
+                f"no gputop listens at {options.socket}: start the program with gputop (gputop record -o "
+                "FILE -- CMD), or run the daemon (sudo gputop serve)"
             ) from error
     return 0
 
 
 COMMAND = Command(
-    description="Name a range of a program, such as an epoch or a task, for the gputop that observes it: "
-    "from a shell script, a scheduler's prolog or a callback. docs/annotate.md has the protocol, JSON lines.",
+    description="Name a range of an observed program, such as an epoch or a task: "
+    "from a shell script, a scheduler's prolog or a callback. The protocol, JSON lines: docs/annotate.md.",
     add_arguments=add_arguments,
     run=annotate,
 )

@@ -1,4 +1,4 @@
-"""``gputop attach``: the screen over what the daemon observes, without any rights."""
+"""``gputop attach``: the screen over the daemon's data, without privileges."""
 
 from __future__ import annotations
 
@@ -8,30 +8,29 @@ import time
 from dataclasses import replace
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_alerts, add_duration, add_filters, add_looks, add_once, check_alerts
-from gputop.errors import USAGE, CommandError
+from gputop.commands.flags import (
+    add_alerts,
+    add_duration,
+    add_filters,
+    add_looks,
+    add_once,
+    add_socket,
+    check_once,
+)
+from gputop.errors import CommandError
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
-from gputop.serve.clients.wire import SOCKET
 
 ONCE_S = 2.5
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+    add_socket(parser)
     parser.add_argument("--title", default="attached to the daemon", help=argparse.SUPPRESS)
     add_looks(parser)
     add_alerts(parser)
     add_filters(parser)
     add_once(parser, "follow for a moment, print one frame as text and exit")
     add_duration(parser, 86400, f"with --once: seconds to follow ({ONCE_S:g})")
-
-
-def check(options: argparse.Namespace) -> None:
-    """JSON is of one frame, and a duration as well."""
-    options.once |= options.json
-    check_alerts(options)
-    if options.duration is not None and not options.once:
-        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
 
 
 def attach(options: argparse.Namespace) -> int:
@@ -97,10 +96,10 @@ def _screen(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Show the screen over your own processes as gputop serve observes them, without "
+    description="Show the screen over your own processes with the daemon's data (gputop serve), without "
     "privileges. It cannot send signals.",
     add_arguments=add_arguments,
     run=attach,
-    check=check,
+    check=check_once,
     has_screen=lambda options: not options.once,
 )

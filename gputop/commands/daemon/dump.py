@@ -1,4 +1,4 @@
-"""``gputop dump``: the last minutes that the daemon observed, as a recording."""
+"""``gputop dump``: the daemon's last minutes as a recording."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import shlex
 import time
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_output
+from gputop.commands.flags import add_output, add_socket
 from gputop.commands.words import bounded
 from gputop.errors import CommandError
 from gputop.files.output_files import refuse_existing
@@ -22,16 +22,14 @@ from replay.writer import SessionWriter
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument(
-        "--socket", default=wire.SOCKET, metavar="PATH", help=f"the daemon's socket ({wire.SOCKET})"
-    )
+    add_socket(parser)
     add_output(parser, "FILE", "the recording to write (gputop-DATE.msgpack)", required=False)
     parser.add_argument(
         "--seconds",
         type=bounded(1, 86400, "s"),
         default=120.0,
         metavar="S",
-        help="seconds to go back (120); up to 30 more where that proves more",
+        help="seconds to go back (120); up to 30 more where they prove more",
     )
 
 
@@ -71,8 +69,7 @@ def dump(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Write the last minutes of your own processes, as gputop serve observed them, to a "
-    "recording.",
+    description="Write the daemon's last minutes (gputop serve) of your own processes to a recording.",
     add_arguments=add_arguments,
     run=dump,
 )

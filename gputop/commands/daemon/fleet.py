@@ -1,4 +1,4 @@
-"""``gputop fleet``: many recordings, explained once and queried together."""
+"""``gputop fleet``: recordings in a lake, explained once and queried together."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from datetime import date
 from gputop.commands.command import Command
 from gputop.commands.flags import add_output
 from gputop.commands.progress import INTERRUPTED, ProgressBar
+from gputop.commands.recordings.html_report import write_page
 from gputop.commands.recordings.sql import add_answer, add_timeout, answered, print_result
 from gputop.commands.words import bounded
 from gputop.errors import FAILURE, USAGE, CommandError
-from gputop.files.output_files import new_file
 from gputop.fleet.ingest import ingest
 from gputop.fleet.lake.lake import open_lake
 from gputop.fleet.lake.lake_summary import TABLES as TABLES_OF_ALL
@@ -24,11 +24,11 @@ from gputop.fleet.lake.urls import called, shown
 from gputop.fleet.lake_html import ROWS, fleet_page
 from gputop.fleet.on_dask import ADDRESS, dask
 from gputop.fleet.ranks.stragglers import TABLES, stragglers
-from gputop.format import format_bytes, format_count, format_counted
+from gputop.format import format_count, format_counted
 from gputop.process.stdio import print_message
 from gputop.query.forked import bound_memory
 
-_MOST_PRINTED = 20  # problems that are printed; all are in the lake's table
+_MOST_PRINTED = 20  # problems; all are in the lake's table
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -86,7 +86,7 @@ def _query_arguments(parser: argparse.ArgumentParser) -> argparse.ArgumentParser
 
 
 def _choosing(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
-    """Adds which lake, and what of it."""
+    """Add the lake, and which part of it."""
     parser.add_argument("lake", metavar="LAKE", help="the folder or URL that ingest wrote")
     parser.add_argument("--job", metavar="ID", help="this job only; files of other jobs are not read")
     parser.add_argument(
@@ -122,7 +122,7 @@ def _ingest(options: argparse.Namespace) -> int:
     here = options.dask or options.workers
     scheduler = options.scheduler or (None if here else os.environ.get(ADDRESS))
     on = dask(scheduler, workers, print_message) if options.dask or scheduler else nullcontext(None)
-    with on as engine, ProgressBar("looking", partial=True) as progress:
+    with on as engine, ProgressBar("searching", partial=True) as progress:
         done = ingest(options.sessions, options.into, workers, engine=engine, progress=progress)
     for row in done.problems[:_MOST_PRINTED]:
         print_message(f"{row['path']}: {row['what']}: {row['text']}")
@@ -133,7 +133,7 @@ def _ingest(options: argparse.Namespace) -> int:
     unread = sum(row["what"] == "unreadable" for row in done.problems)
     print_message(
         f"{shown(options.into)}: {format_counted(done.explained, 'session')} explained, "
-        f"{format_count(done.known)} known already, {format_count(unread)} unreadable"
+        f"{format_count(done.known)} already known, {format_count(unread)} unreadable"
     )
     if progress.stopped:
         print_message(f"interrupted: {format_count(done.left)} are left for the next run")
@@ -145,7 +145,7 @@ def _run_query(options: argparse.Namespace) -> int:
     if options.what == "stragglers":
         return _stragglers(options)
     if options.what == "screen":
-        from gputop.commands.daemon.lake_screen import screen  # no other question needs Textual
+        from gputop.commands.daemon.lake_screen import screen  # no other action needs Textual
 
         return screen(options, _part(options))
     if options.what == "report":
@@ -166,7 +166,7 @@ def _stragglers(options: argparse.Namespace) -> int:
     many = found.late + found.healthy + found.unknown
     print_message(
         f"{format_counted(many, 'communicator')}: {format_count(found.late)} with a late rank, "
-        f"{format_count(found.healthy)} without, {format_count(found.unknown)} not known (--all says why)"
+        f"{format_count(found.healthy)} without, {format_count(found.unknown)} unknown (--all shows why)"
     )
     if found.unnumbered:
         print_message(
@@ -180,12 +180,7 @@ def _report(options: argparse.Namespace) -> int:
         bound_memory()
     with closing(open_lake(options.lake, TABLES_OF_ALL, _part(options))) as database:
         summary = summed(database, ROWS, options.timeout)
-    page = fleet_page(summary, called(options.lake)).encode()
-    with new_file(options.output, force=options.force) as file:
-        file.write(page)
-    print_message(
-        f"{options.output}: {format_bytes(len(page))}, self-contained; opens in any browser, offline too"
-    )
+    write_page(options, fleet_page(summary, called(options.lake)))
     return 0
 
 

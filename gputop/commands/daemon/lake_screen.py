@@ -1,4 +1,4 @@
-"""``gputop fleet screen``: a lake in a terminal, and its sessions in theirs."""
+"""``gputop fleet screen``: a lake in the terminal, and its sessions in their own screens."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ _MOST_LATE = 10_000
 
 
 def screen(options: argparse.Namespace, part: LakeSelection) -> int:
-    """Runs it over a part of a lake; returns the exit status."""
+    """Run the screen over a part of a lake; return the exit status."""
     require_terminal()
-    gc.enable()  # which a command with a screen does itself
+    gc.enable()  # off in commands with a screen
     if options.own_process:
         bound_memory()
     from gputop.fleet.lake_app import LakeScreen, Ways
@@ -55,12 +55,12 @@ def screen(options: argparse.Namespace, part: LakeSelection) -> int:
     )
     with TerminalGuard():
         status = app.run()
-    # the database stays open: who looks for late ranks may still ask it
+    # the database stays open: the search for late ranks may still use it
     return FAILURE if app.return_code else status or 0
 
 
 def _open(path: str, lent: Lent) -> str:
-    """Shows a recording as ``gputop replay`` does; returns what went wrong."""
+    """Show a recording by ``gputop replay``; return an error, "" for none."""
     with lent():
         status = subprocess.run(isolated("gputop", "replay", os.path.abspath(path)), check=False).returncode
     _LOG.info("the screen over %s ended with status %d", path, status)

@@ -1,4 +1,4 @@
-"""``gputop serve``: the one process of root that observes always, for everybody on the machine."""
+"""``gputop serve``: the daemon of root, which observes for all users of the machine."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _LOG = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEPT = "/var/lib/gputop"
 _ENDS_S = 60.0
-_POLL_S = 0.2  # no thread waits for the newest moment; the ring holds what comes meanwhile
+_POLL_S = 0.2  # no client needs newer data; the ring holds 0.2 s of events
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -62,12 +62,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     keep.add_argument("--keep-dir", default=_KEPT, metavar="FOLDER", help=f'folder ({_KEPT}); "": keep none')
     keep.add_argument(
-        "--keep-size", type=size, default=2 << 30, metavar="SIZE", help="most space for all recordings (2G)"
+        "--keep-size", type=size, default=2 << 30, metavar="SIZE", help="maximum size of all recordings (2G)"
     )
     for name, default, most, about in (
         ("--before", 120, 3600, "seconds to keep before the event"),
         ("--after", 30, 600, "seconds to keep after the event"),
-        ("--every", 600, 86400, "least seconds between two recordings of a process"),
+        ("--every", 600, 86400, "minimum seconds between two recordings of a process"),
     ):
         keep.add_argument(
             name,
@@ -95,10 +95,10 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=bounded(100, 1e6, "rows"),
         default=5000.0,
         metavar="N",
-        help="most series per process and function (5000); the rest is pid=other",
+        help="maximum number of series per process and function (5000); the rest is pid=other",
     )
     alerts = parser.add_argument_group(
-        "alerts", "Rules that fire are written to the log, and told to a command or an address."
+        "alerts", "Rules that fire are written to the log, and sent to a command or a URL."
     )
     add_alerts(alerts)
     alerts.add_argument(
@@ -106,7 +106,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         type=_command,
         default=(),
         metavar="CMD",
-        help="run this as nobody, without a shell, with the alert as JSON on its standard input",
+        help="run this as user nobody, without a shell, with the alert as JSON on standard input",
     )
     alerts.add_argument(
         "--alert-webhook",
@@ -118,8 +118,8 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "--budget",
         type=_percent,
         metavar="PERCENT",
-        help="CPU time that observing may take, here and in the programs, in percent of all CPUs (1%%); "
-        "above it gputop observes less, step by step",
+        help="CPU limit for tracing, in gputop and in the programs, in percent of all CPUs (1%%); "
+        "above it gputop traces less, step by step",
     )
     parser.add_argument("--stop", action="store_true", help="stop the running daemon and remove its probes")
     parser.add_argument("--off", dest="stop", action="store_true", help=argparse.SUPPRESS)  # its former name
@@ -154,7 +154,7 @@ def _percent(text: str) -> float:
 
 
 def check(options: argparse.Namespace) -> None:
-    """Metrics for other machines are for who has a token, or come by TLS; alerts need rules."""
+    """Require a token or TLS for metrics on the network, and rules for alerts."""
     if (options.alert_command or options.alert_webhook) and not options.alerts:
         raise CommandError("--alert-command and --alert-webhook need a rule: --alert GpuWaits", USAGE)
     if options.metrics is None:
@@ -185,7 +185,7 @@ def serve(options: argparse.Namespace) -> int:
 
 
 def _switch_off(path: str) -> int:
-    """Ends the daemon; returns when its probes are gone."""
+    """End the daemon; return when its probes are removed."""
     request_once(path, "off")
     deadline = time.monotonic() + _ENDS_S
     while time.monotonic() < deadline:
@@ -203,11 +203,11 @@ def _listen(path: str) -> Listening:
         if error.errno == errno.EADDRINUSE:
             text = f"a gputop daemon runs at {path} already; gputop serve --stop ends it"
             raise CommandError(text) from error
-        raise CommandError(f"no socket can be made at {path}: {error.strerror}") from error
+        raise CommandError(f"cannot create a socket at {path}: {error.strerror}") from error
 
 
 def _call_ns() -> float:
-    """What a traced call costs a program, at most."""
+    """Return an upper bound of a traced call's cost."""
     found = callcost.measured()
     if found is None:
         raise CommandError("--budget needs the cost of a traced call, which cannot be measured here")
@@ -216,7 +216,7 @@ def _call_ns() -> float:
 
 
 def settings_of(options: argparse.Namespace) -> Settings:
-    """What the daemon is to do and may take."""
+    """Return the daemon's settings; raise CommandError for a wrong address or file."""
     limits = KeepLimits(options.before, options.after, options.every, most_bytes=options.keep_size)
     return Settings(
         VERSION,
@@ -234,7 +234,7 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def otlp_destination(endpoint: str) -> Destination:
-    """Where metrics are sent; raises CommandError where that cannot be."""
+    """Return where metrics are sent; raise CommandError without the packages."""
     try:
         from gputop.serve.metrics.otlp import destination
     except ImportError as error:
@@ -245,7 +245,7 @@ def otlp_destination(endpoint: str) -> Destination:
 
 
 def _address(options: argparse.Namespace) -> Address | None:
-    """Where metrics are served; raises CommandError where that cannot be."""
+    """Return where metrics are served; raise CommandError without the package or a readable token."""
     if options.metrics is None:
         return None
     if find_spec("prometheus_client") is None:
@@ -258,7 +258,7 @@ def _address(options: argparse.Namespace) -> Address | None:
             with open(options.token_file, encoding="utf-8") as file:
                 token = file.read(4096).strip()
         except OSError as error:
-            raise CommandError(f"the token cannot be read: {options.token_file}: {error.strerror}") from error
+            raise CommandError(f"cannot read the token in {options.token_file}: {error.strerror}") from error
         if not token:
             raise CommandError(f"the token file {options.token_file} is empty: write a secret into it")
     host, port = options.metrics
@@ -292,18 +292,16 @@ def _served(options: argparse.Namespace, settings: Settings, listener: socket.so
 
     try:
         live = session.source
-        assert isinstance(live, LiveSource)  # as it counts calls
-        # who writes what the daemon tells disguises it then
+        assert isinstance(live, LiveSource)  # since eBPF works
+        # clients that write this data redact it
         header = {**session.header, "private": True} if options.private else session.header
         service = Service(header, listener, settings, end, lambda: live.probed, live.reduce, call_ns)
     except OSError as error:
         session.source.abandon()
-        what = (
-            f"metrics at {settings.metrics.host}:{settings.metrics.port}" if settings.metrics else "nothing"
-        )
+        metrics = settings.metrics
+        what = error.filename or (f"the address {metrics.host}:{metrics.port}" if metrics else "a file")
         raise CommandError(
-            f"{what if error.filename is None else error.filename} cannot be had: {error.strerror or error}; "
-            "see --keep-dir, --metrics and --certificate"
+            f"cannot open {what}: {error.strerror or error}; see --keep-dir, --metrics and --certificate"
         ) from error
     handlers = dict.fromkeys((signal.SIGINT, signal.SIGTERM, signal.SIGUSR1, *heeded()), stop)
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
@@ -330,13 +328,14 @@ def _observe(session: ObservedRun, service: Service, notifier: Notifier) -> None
             ready = True
             notifier.send("READY=1", f"STATUS=observing, process {os.getpid()}")
             print_message(
-                "observing; screen: gputop attach · last minutes: gputop dump · end: sudo gputop serve --stop"
+                "observing; screen: gputop attach · last minutes: gputop dump · "
+                "stop: sudo gputop serve --stop"
             )
         notifier.send("WATCHDOG=1")
 
 
 COMMAND = Command(
-    description="Run the daemon that observes this machine all the time, for all users. Its clients "
+    description="Run a daemon that observes this machine all the time. Its clients "
     "(gputop attach, gputop dump) need no privileges; each user sees their own processes.",
     add_arguments=add_arguments,
     run=serve,

@@ -1,1 +1,1 @@
-"""Commands over session files: other formats, inspection, repair, cutting, merging, redaction."""
+"""Commands over session files: conversion, inspection, repair, cutting, merging, redaction."""

@@ -1,4 +1,4 @@
-"""``gputop cut``: a part of a recording as a recording of its own."""
+"""``gputop cut``: writes a part of a recording."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def cut(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     usage=("gputop cut FILE -o OUT [--from T] [--to T]",),
-    description="Write a part of a recording to a new file. gputop explain reports the same for "
-    "it as for that part of the whole.",
+    description="Write a part of a recording to a new file. gputop explain reports the same of it "
+    "as of that part of the whole.",
     add_arguments=add_arguments,
     run=cut,
     check=check_copy,

@@ -1,4 +1,4 @@
-"""``gputop export``: a recording in a form that other tools read."""
+"""``gputop export``: converts a recording for other tools."""
 
 from __future__ import annotations
 

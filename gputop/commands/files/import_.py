@@ -1,4 +1,4 @@
-"""``gputop import``: a trace of another tool as a session file."""
+"""``gputop import``: converts another tool's trace to a recording."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _TRACES: Final = (".json", ".json.gz", ".json.zst", ".zip", ".sqlite", ".db", ".
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
-    add_file(parser, "file", metavar="TRACE", help="a trace, or a folder with that of each rank")
+    add_file(parser, "file", metavar="TRACE", help="a trace, or a folder with one for each rank")
     add_output(parser, "FILE", "the recording to write")
 
 
@@ -35,7 +35,7 @@ def import_(options: argparse.Namespace) -> int:
         with understood(options.file):
             trace = read_trace(options.file, os.path.dirname(options.output) or ".")
             calls, activities = write_trace(trace, options.output, force=options.force)
-    except OSError as error:  # of the rows that are sorted beside the output
+    except OSError as error:  # of the temporary files beside the output
         raise not_written(options.output, error.strerror) from error
     for text in trace.problems:
         print_message(text)
@@ -46,7 +46,7 @@ def import_(options: argparse.Namespace) -> int:
 
 
 def _folder(options: argparse.Namespace) -> int:
-    """The traces of a folder: one for each rank of a job."""
+    """Import a folder with a trace for each rank of a job."""
     names = sorted(name for name in os.listdir(options.file) if name.endswith(_TRACES))
     if not names:
         raise ImportFileError(
@@ -75,8 +75,8 @@ def _folder(options: argparse.Namespace) -> int:
 
 COMMAND = Command(
     description="Convert a trace of torch.profiler (.json), Nsight Systems (nsys export --type sqlite), "
-    "Ingero (.db) or wprof (wprof -R -J) to a recording, also one packed with gzip, zip or zstd, or a folder "
-    "with the traces of all ranks. Data that the trace does not hold stays unknown.",
+    "Ingero (.db) or wprof (wprof -R -J) to a recording: a file, also compressed (gzip, zip, zstd), or a "
+    "folder with the traces of all ranks. Data that a trace does not hold stays unknown.",
     add_arguments=add_arguments,
     run=import_,
 )

@@ -1,4 +1,4 @@
-"""``gputop inspect``: what a session file is."""
+"""``gputop inspect``: shows a recording's metadata."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gputop merge``: several recordings of one run as one."""
+"""``gputop merge``: joins several recordings of one run."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _clock(part: MergedPart) -> str:
-    """How its times became those of the whole."""
+    """Return how the part's times were aligned."""
     clock = part.clock
     if clock.how == "same":
         return "times are exact (the clock of one boot of one machine)"
-    error = "not known" if clock.error_ns is None else f"at most {format_ns(clock.error_ns)}"
+    error = "unknown" if clock.error_ns is None else f"at most {format_ns(clock.error_ns)}"
     return (
         f"host {part.host + 1}: clock moved by {clock.later_ns / 1e9:+.6f} s, {clock.basis}; "
-        f"error: {error}; its process numbers are {part.host * PIDS_APART:,} higher"
+        f"error: {error}; process IDs are {part.host * PIDS_APART:,} higher"
     )
 
 

@@ -1,4 +1,4 @@
-"""``gputop redact``: a copy of a recording that is safe to send to a stranger."""
+"""``gputop redact``: writes a copy of a recording without names."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ def redact(options: argparse.Namespace) -> int:
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         count = write_redacted(session, options.output, progress, force=options.force)
     print_message(
-        f"{options.output}: {count} names of hosts, users, paths, commands and processes are pseudonyms now"
+        f"{options.output}: replaced {count} names of hosts, users, paths, commands and processes by "
+        "pseudonyms"
     )
     return 0
 

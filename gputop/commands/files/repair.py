@@ -1,4 +1,4 @@
-"""``gputop repair``: what is intact of a damaged recording, as a whole one."""
+"""``gputop repair``: writes the intact part of a damaged recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""``gputop verify``: whether a session file is whole."""
+"""``gputop verify``: checks whether a recording is intact."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputop.files.whole import verify as read_all
 from gputop.format import escape_text, format_counted
 from gputop.process.stdio import show
 
-DAMAGED = 3  # exit status when something is missing
+DAMAGED = 3  # exit status of a damaged file
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -20,7 +20,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def verify(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status: 0 whole, 3 damaged."""
+    """Run the command; return the exit status: 0 intact, 3 damaged."""
     with open_session(options.file) as session, ProgressBar("reading") as progress:
         found = read_all(session, progress)
     parts = ((found.frames, "frame"), (found.records, "record"), (found.samples, "sample"))

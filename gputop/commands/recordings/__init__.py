@@ -1,1 +1,1 @@
-"""Commands that record, add up, explain, compare and query recordings."""
+"""Commands that record, sum up, explain, compare and query recordings."""

@@ -1,4 +1,4 @@
-"""``gputop diff``: did the change help."""
+"""``gputop diff``: compares two recordings."""
 
 from __future__ import annotations
 
@@ -9,9 +9,8 @@ import sys
 from gputop.analysis.compare_output import diff_to_text
 from gputop.api import functions
 from gputop.commands.command import Command, always
-from gputop.commands.flags import add_file, add_json
+from gputop.commands.flags import add_file, add_json, add_memory
 from gputop.commands.progress import ProgressBar
-from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
 from gputop.process.stdio import put, show
 from gputop.process.terminal import terminal_width
@@ -23,19 +22,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_file(parser, "before", metavar="BEFORE", help="a recording from before the change")
     add_file(parser, "after", metavar="AFTER", help="a recording from after it, of any length")
     add_json(parser)
-    parser.add_argument(
-        "--memory",
-        type=bounded(0.3, 4096, "GiB"),
-        metavar="GIB",
-        help="memory limit in GiB (1); larger recordings are compared in parts",
-    )
+    add_memory(parser)
 
 
 def diff(options: argparse.Namespace) -> int:
     keep_freed()
     with ProgressBar("reading") as progress:
-        memory = int(options.memory * (1 << 30)) if options.memory else None
-        found = functions.diff(options.before, options.after, progress=progress, memory_bytes=memory)
+        found = functions.diff(options.before, options.after, progress=progress, memory_bytes=options.memory)
     if options.json:
         put(json.dumps(functions.to_json(found)) + "\n")
     else:

@@ -1,4 +1,4 @@
-"""``gputop explain``: why the GPU waits, over a recording or a stretch of the present."""
+"""``gputop explain``: why the GPU is idle, in a recording or now."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputop.analysis.answer.report import Report
 from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
 from gputop.api import functions
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_file, add_json, add_target, file_or_now
+from gputop.commands.flags import add_duration, add_file, add_json, add_memory, add_target, file_or_now
 from gputop.commands.progress import INTERRUPTED, ProgressBar
 from gputop.commands.words import bounded
 from gputop.engine.malloc_tuning import keep_freed
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def unseen(child: Child | None, pids: tuple[int, ...] | None, seconds: float) -> str:
-    """Why a command has seen no CUDA call, with the next step."""
+    """Return why no CUDA call was seen, with the next step."""
     if child is not None:
         if ended := child.outcome():
             return f"{ended} without a CUDA call"
@@ -46,7 +46,7 @@ def unseen(child: Child | None, pids: tuple[int, ...] | None, seconds: float) ->
     )
 
 
-FOUND = 3  # exit status when something is lost
+FOUND = 3  # exit status with findings
 _WIDTH = 100
 _SECONDS = 10.0  # without --duration
 _RATE_HZ = 4.0
@@ -67,12 +67,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
             metavar="T",
             help=f"{edge} of the time range, in seconds after the start of FILE",
         )
-    parser.add_argument(
-        "--memory",
-        type=bounded(0.3, 4096, "GiB"),
-        metavar="GIB",
-        help="memory limit in GiB (1); a larger recording is explained in parts",
-    )
+    add_memory(parser)
     parser.add_argument(
         "--fail-over",
         type=bounded(0, 100, "%"),
@@ -92,12 +87,12 @@ def check(options: argparse.Namespace) -> None:
 
 
 def explain(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status: 0 nothing lost, 3 findings, 130 an answer of a part only."""
-    report, unseen, interrupted, child = _of_file(options) if options.file else from_now(options)
+    """Run the command; return the exit status: 0 no findings, 3 findings, 130 a partial result."""
+    report, unseen, interrupted, child = _of_file(options) if options.file else _of_now(options)
     if options.json:
         put(json.dumps(functions.to_json(report)) + "\n")
     elif unseen:
-        pass  # a page about nothing
+        pass
     elif options.markdown:
         show(report_to_markdown(report))
     else:
@@ -105,7 +100,7 @@ def explain(options: argparse.Namespace) -> int:
     if unseen:
         print_message(unseen)
     if child is not None and not child.ends_within(_GRACE_S if interrupted else 0):
-        print_message(f"{child.name} goes on as process {child.pid}")
+        print_message(f"{child.name} keeps running as process {child.pid}")
     if interrupted:
         return interrupted
     if unseen:
@@ -116,12 +111,6 @@ def explain(options: argparse.Namespace) -> int:
 
 
 def _of_file(options: argparse.Namespace) -> tuple[Report, str, int, None]:
-    report, stopped = from_file(options)
-    return report, "", INTERRUPTED if stopped else 0, None
-
-
-def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
-    """Explains a session file, or what is between ``--from`` and ``--to``; True where it was interrupted."""
     keep_freed()
     with ProgressBar("reading", partial=True) as progress:
         report = functions.explain(
@@ -130,26 +119,25 @@ def from_file(options: argparse.Namespace) -> tuple[Report, bool]:
             start_s=options.since,
             end_s=options.until,
             progress=progress,
-            memory_bytes=int(options.memory * (1 << 30)) if options.memory else None,
+            memory_bytes=options.memory,
         )
-    return report, progress.stopped
+    return report, "", INTERRUPTED if progress.stopped else 0, None
 
 
-def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | None]:
-    """Observes for ``--duration``, until the command ends or an interrupt comes, then explains.
+def _of_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | None]:
+    """Observe for ``--duration``, until the command ends or an interrupt, then explain.
 
     Returns:
-        The explanation; where no CUDA call was seen, why; after an interrupt its exit status, else 0; the
-        command.
+        The report; why no CUDA call was seen, or ""; the exit status after an interrupt, or 0; the command.
     """
-    # what observes takes 0.1 s to import, which a recording has no use for
+    # these take 0.1 s to import, and a recording needs none of them
     from gputop.analysis.build import explain as build
     from gputop.analysis.evidence.assembly import assemble
     from gputop.analysis.evidence.gatherer import Gatherer
     from gputop.commands.observation import closing_after, interrupted_after, open_session
     from gputop.process.targets import children_with_cuda
 
-    # the report is ours alone: what the command prints goes to standard error
+    # standard output is for the report: the command's output goes to standard error
     output = os.dup(2) if options.command else None
     session = open_session(options, record_to=None, output=output, rate_hz=_RATE_HZ)
     if output is not None:
@@ -159,7 +147,7 @@ def from_now(options: argparse.Namespace) -> tuple[Report, str, int, Child | Non
         raise CommandError(f"there is nothing to explain: {session.reason}")
     if options.pid and children_with_cuda(options.pid) and (wrong := without_cuda(options.pid)):
         session.source.abandon()
-        raise CommandError(wrong)  # before ten seconds are lost
+        raise CommandError(wrong)  # at once, not after ten seconds
     gatherer = Gatherer(session.source.header)
     seconds = options.duration or (None if options.command else _SECONDS)
     began = time.monotonic()

@@ -1,4 +1,4 @@
-"""``gputop mcp``: recordings, asked by an assistant."""
+"""``gputop mcp``: recordings for an AI assistant."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from gputop.commands.command import VERSION, Command
-from gputop.commands.flags import add_file
+from gputop.commands.flags import add_file, add_socket
 from gputop.commands.words import bounded
 from gputop.errors import CommandError
 from gputop.process.stdio import print_message
@@ -19,7 +19,6 @@ from gputop.query.daemon_recordings import Live
 from gputop.query.forked import bound_memory
 from gputop.query.mcp_server import Tool, server_of
 from gputop.serve.clients.client import request_once
-from gputop.serve.clients.wire import SOCKET
 
 HOST = "127.0.0.1"
 
@@ -35,7 +34,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--live", action="store_true", help="also query live data through gputop serve; not as root"
     )
-    parser.add_argument("--socket", default=SOCKET, metavar="PATH", help=f"the daemon's socket ({SOCKET})")
+    add_socket(parser)
     parser.add_argument("--lake", metavar="LAKE", help="also query this lake of gputop fleet ingest")
     parser.add_argument(
         "--http",
@@ -46,16 +45,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def mcp(options: argparse.Namespace) -> int:
-    with _present(options) as live:
-        return _answer(options, live)
+    with _live_data(options) as live:
+        return _serve(options, live)
 
 
 @contextmanager
-def _present(options: argparse.Namespace) -> Iterator[Live | None]:
-    """The present, where it may be asked; its recordings go with this process.
+def _live_data(options: argparse.Namespace) -> Iterator[Live | None]:
+    """The daemon's data with ``--live``; its recordings are removed at the end.
 
     Raises:
-        CommandError: Root asks, or no daemon answers.
+        CommandError: This is root, or no daemon answers.
     """
     if not options.live:
         yield None
@@ -69,7 +68,7 @@ def _present(options: argparse.Namespace) -> Iterator[Live | None]:
         yield Live(options.socket, folder)
 
 
-def _answer(options: argparse.Namespace, live: Live | None) -> int:
+def _serve(options: argparse.Namespace, live: Live | None) -> int:
     named = [*options.files, *([live.folder] if live is not None else [])]
     catalogue = Catalogue(named, none=options.lake is not None)
     server = server_of(catalogue, VERSION, live, _fleet(options.lake))
@@ -81,7 +80,7 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
         return 0
     port = int(options.http)
     print_message(f"http://{HOST}:{port}/mcp serves all users of this machine until ^C")
-    # nothing is remembered of who asked: anybody on this machine could begin sessions without end
+    # stateless, since any user of this machine could begin sessions without end
     server.run("streamable-http", host=HOST, port=port, stateless_http=True)
     return 0
 
@@ -89,15 +88,15 @@ def _answer(options: argparse.Namespace, live: Live | None) -> int:
 def _fleet(lake: str | None) -> Tool | None:
     if lake is None:
         return None
-    from gputop.fleet.tool import lake_tool  # duckdb is requested by who has a lake
+    from gputop.fleet.tool import lake_tool  # needs duckdb
 
     return lake_tool(lake)
 
 
 COMMAND = Command(
     description="Let an AI assistant query recordings through the Model Context Protocol, on standard input "
-    "and output or on a local port. All tools are read-only; with --live one of them observes.",
+    "and output or on a local port. All tools are read-only; with --live, one of them records live data.",
     add_arguments=add_arguments,
     run=mcp,
-    only_reads=lambda options: not options.live,  # else a folder is to be removed
+    only_reads=lambda options: not options.live,  # else a folder is removed at the end
 )

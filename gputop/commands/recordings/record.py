@@ -1,4 +1,4 @@
-"""``gputop record``: a session file without a screen."""
+"""``gputop record``: records without a screen."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ DETAILS = ("full", "adaptive", "summary")
 
 
 class _Progress:
-    """Elapsed time, calls per second, size, losses: on one line, once a mark."""
+    """A line for each mark: elapsed time, calls per second, size, lost events."""
 
     def __init__(self, session: ObservedRun) -> None:
         self._session = session
@@ -97,7 +97,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def record(options: argparse.Namespace) -> int:
-    """Runs the command; returns CMD's exit status, or 0 without one."""
+    """Run the command; return CMD's exit status, or 0 without CMD."""
     session = open_session(
         options, record_to=options.output, output=None, rate_hz=options.rate, limits=_limits(options)
     )
@@ -108,11 +108,11 @@ def record(options: argparse.Namespace) -> int:
         print_message(session.reason)
 
     began = time.monotonic()
-    # also where a shell has these ignored, as of a background job: kill -INT ends a recording
+    # even if ignored, as in a shell's background job: kill -INT ends a recording
     with session.answering({signal.SIGINT, signal.SIGTERM, *heeded()}) as came:
         try:
             session.release()
-            with closing_after(source, options.duration), _explained(session, options.detail) as detail:
+            with closing_after(source, options.duration), _detail(session, options.detail) as detail:
                 failure = _write_all(session, detail, watched=bool(options.pid))
         finally:
             source.abandon()
@@ -123,7 +123,7 @@ def record(options: argparse.Namespace) -> int:
 
 
 def _limits(options: argparse.Namespace) -> SegmentLimits | None:
-    """When a segment ends; None: it is one file."""
+    """Return when a segment ends; None: one file."""
     if options.max_size is None and options.max_time is None:
         return None
     span_ns = int(options.max_time * 1e9) if options.max_time else None
@@ -131,8 +131,8 @@ def _limits(options: argparse.Namespace) -> SegmentLimits | None:
 
 
 @contextlib.contextmanager
-def _explained(session: ObservedRun, chosen: str) -> Iterator[RecordingDetail | None]:
-    """What chooses the records that are written; None where all are."""
+def _detail(session: ObservedRun, chosen: str) -> Iterator[RecordingDetail | None]:
+    """The filter of records; None: all are written."""
     header = session.source.header
     if chosen == "full" or header.get("calls_observed") is False:
         yield None
@@ -155,7 +155,7 @@ def _explained(session: ObservedRun, chosen: str) -> Iterator[RecordingDetail | 
 def _write_all(
     session: ObservedRun, detail: RecordingDetail | None, *, watched: bool
 ) -> SessionError | CommandError | None:
-    """Writes until the source ends; what goes wrong ends the recording, not the command."""
+    """Write until the source ends; an error, which is returned, ends the recording, not the command."""
     progress = _Progress(session)
     status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
     writer = session.output
@@ -183,7 +183,7 @@ def _write_all(
     except SessionError as error:
         session.source.close()
         return error
-    except CommandError as error:  # nothing more is to be seen: what was seen is kept
+    except CommandError as error:  # the source has failed
         return error
     except (MemoryError, OSError, RuntimeError) as error:
         session.source.close()
@@ -192,7 +192,7 @@ def _write_all(
         return SessionError(f"recording to {writer.path} stopped: {lacking}")
     finally:
         status.close()
-        with contextlib.suppress(SessionError, MemoryError):  # told already, or the file is whole without it
+        with contextlib.suppress(SessionError, MemoryError):  # reported already, or the file is whole
             writer.close()
     return None
 
@@ -206,7 +206,7 @@ def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: 
     writer = session.output
     assert writer is not None
     if isinstance(failure, CommandError):
-        print_message(f"{failure}; what was recorded before is safe: {path}")
+        print_message(f"{failure}; the recording until then is complete: {path}")
     elif failure is not None:
         print_message(str(failure))
     if failure is not None:
@@ -220,7 +220,7 @@ def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: 
     child = session.child
     if child is not None and os.path.basename(child.command[0]) == "srun":
         print_message(
-            "srun's tasks are children of slurmstepd, so they were not watched; they are by: "
+            "srun's tasks are children of slurmstepd, so they were not watched; to watch them: "
             "srun sh -c 'exec gputop record -o rank$SLURM_PROCID.msgpack -- CMD'"
         )
     if child is not None and child.poll() is None:
@@ -230,7 +230,7 @@ def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: 
 
 COMMAND = Command(
     usage=("gputop record -o FILE [flags] [-- CMD ARGS…]",),
-    description="Record without a screen until CMD ends, --duration is over, or ^C.",
+    description="Record without a screen until CMD ends, until --duration is over, or until ^C.",
     add_arguments=add_arguments,
     run=record,
     check=check,

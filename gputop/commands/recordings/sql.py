@@ -1,4 +1,4 @@
-"""``gputop sql``: a question to a recording in SQL; how an answer is printed, and what it may take."""
+"""``gputop sql``: queries a recording; printing and limits of results."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _SECONDS = 60.0
 
 
 def add_answer(parser: argparse.ArgumentParser) -> None:
-    """Adds what can be typed about the answer."""
+    """Add the form and the limits of the result."""
     shape = parser.add_mutually_exclusive_group()
     shape.add_argument("--json", action="store_true", help="print JSON")
     shape.add_argument("--csv", action="store_true", help="print CSV")
@@ -31,13 +31,13 @@ def add_answer(parser: argparse.ArgumentParser) -> None:
         type=bounded(1, 1e8, "rows"),
         default=_ROWS,
         metavar="N",
-        help="most rows to print (10000)",
+        help="maximum number of rows to print (10000)",
     )
     add_timeout(parser)
 
 
 def add_timeout(parser: argparse.ArgumentParser) -> None:
-    """Adds how long a question may take."""
+    """Add the time limit of a query."""
     parser.add_argument(
         "--timeout",
         type=bounded(0.1, 86400, "s"),
@@ -48,7 +48,7 @@ def add_timeout(parser: argparse.ArgumentParser) -> None:
 
 
 def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse.Namespace) -> int:
-    """Runs the query within bounds and prints the rows; returns the exit status."""
+    """Run the query within its limits and print the rows; return the exit status."""
     if options.own_process:
         bound_memory()
     with closing(opened()) as database:
@@ -58,7 +58,7 @@ def answered(query: str, opened: Callable[[], LockedDatabase], options: argparse
 
 
 def print_result(answer: QueryResult, options: argparse.Namespace) -> None:
-    """Prints an answer in the form that was requested."""
+    """Print a result in the requested form."""
     if options.json:
         put(answer_to_json(answer))
     elif options.csv:

@@ -1,1 +1,1 @@
-"""Commands that show the present or a recording, and what they share."""
+"""Commands that show live data or a recording."""

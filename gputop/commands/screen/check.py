@@ -1,4 +1,4 @@
-"""``gputop check``: what can be observed here, and why not."""
+"""``gputop check``: what can be observed here, and what is missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gputop.process.terminal import prefers_ascii
 from probes.code import reader_child
 from probes.files import file_reader
 
-_PID_SECONDS = 1.0  # a process that runs gets the chance to be seen calling
+_PID_SECONDS = 1.0  # to wait for calls of ``--pid``
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,7 +40,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> int:
-    """Runs the command; returns the exit status: 0 when live tracing works."""
+    """Run the command; return the exit status: 0 if live tracing works."""
     check_pids(options.pid, as_root("{}"))
     environment, nvml_library = dict(os.environ), None
     if options.simgpu:

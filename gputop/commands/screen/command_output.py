@@ -1,4 +1,4 @@
-"""The file that takes the output of a command: it goes on being written when gputop ends."""
+"""The file with a command's output, which the command keeps writing after gputop's end."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from replay.ownership import create
 class OutputFile:
     """A new file of the user behind sudo.
 
-    That user may rename it, or put something else in its place: it is read and measured by its descriptor,
-    and removed where it was created.
+    Since that user may rename or replace it, it is read and measured by its descriptor, and removed in the
+    folder where it was created.
 
     Raises:
-        CommandError: There is no place for it.
+        CommandError: It cannot be created.
     """
 
     def __init__(self) -> None:
@@ -30,15 +30,15 @@ class OutputFile:
             self._file = create(str(self.path), owner)
         except OSError as error:
             raise CommandError(
-                f"{self.path.parent} cannot take the command's output ({error.strerror}): set TMPDIR to a "
-                "folder that can"
+                f"cannot write the command's output to {self.path.parent} ({error.strerror}): set TMPDIR to "
+                "another folder"
             ) from error
         if owner is not None and self._file.owner is None:  # only root may write there
             os.fchown(self.descriptor, *owner)
 
     @property
     def descriptor(self) -> int:
-        """Where the command writes."""
+        """The descriptor for the command to write to."""
         return self._file.descriptor
 
     @property
@@ -47,7 +47,7 @@ class OutputFile:
         return os.fstat(self.descriptor).st_size
 
     def reader(self) -> TextIO:
-        """The file from its start, with a position of its own."""
+        """Open the file at its start, with a position of its own."""
         return Path(f"/proc/self/fd/{self.descriptor}").open(errors="replace")
 
     def remove(self) -> None:

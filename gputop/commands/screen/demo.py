@@ -1,4 +1,4 @@
-"""``gputop demo``: the screen over a workload on the simulated GPU, or the workload alone."""
+"""``gputop demo``: the screen over a demo program on the simulated GPU, or the program alone."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def check(options: argparse.Namespace) -> None:
 
 
 def demo(options: argparse.Namespace) -> int:
-    """Lists the workloads, shows one, or becomes one; returns the exit status."""
+    """List the demos, show one, or become one; return the exit status."""
     if not options.name:
         return _list()
     if options.alone:
@@ -83,9 +83,9 @@ def _show(options: argparse.Namespace) -> int:
 def _become(name: str, duration_s: float | None) -> NoReturn:
     environment = library_build.environment(os.environ)
     words = words_of(name, duration_s)
-    if sys.stderr.isatty():  # not under gputop itself, which keeps the output
+    if sys.stderr.isatty():  # not under gputop itself
         sys.stderr.write("gputop demo: to watch it, in another terminal: gputop --simgpu\n")
-    # the search path of the loader is read at start: a new program image, the same process
+    # execve, since the loader reads its search path at the start
     os.execve(words[0], words, environment)
 
 
@@ -95,8 +95,8 @@ COMMAND = Command(
         "gputop demo NAME [flags]",
         "gputop demo NAME --alone [--duration S]",
     ),
-    description="Show the screen over a demo program on the simulated GPU. Each demo has one fault that "
-    "is common in practice. Without NAME: list them.",
+    description="Show the screen over a demo program on the simulated GPU. Each demo has one common "
+    "performance fault. Without NAME: list them.",
     add_arguments=add_arguments,
     run=demo,
     check=check,

@@ -1,4 +1,4 @@
-"""How the screen is to look: flags before preferences, preferences before what the terminal suggests."""
+"""The screen's look: flags override preferences, preferences override the terminal's defaults."""
 
 from __future__ import annotations
 
@@ -24,10 +24,9 @@ def preferences() -> Preferences:
 
 
 def known_columns() -> dict[str, tuple[str, ...]]:
-    """By table, the keys of all its columns."""
-    shown = process_table()
+    """Return the keys of each table's columns."""
     return {
-        "processes": _keys(shown.columns),
+        "processes": _keys(process_table().columns),
         "calls": _keys(CALL_COLUMNS),
         "threads": _keys(THREAD_COLUMNS),
         "lines": _keys(line_table.COLUMNS),
@@ -39,7 +38,7 @@ def _keys(columns: Sequence[Column[Any]]) -> tuple[str, ...]:
 
 
 def startup_of(options: argparse.Namespace, preferred: Preferences, title: str, **more: Any) -> Startup:
-    """What the screen is to be: what was typed, preferred, and ``more`` of the fields of ``Asked``."""
+    """Return the screen's startup of flags, preferences and ``more`` fields of ``Startup``."""
     return Startup(
         ascii=draws_ascii(options, preferred),
         title=title,

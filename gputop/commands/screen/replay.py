@@ -1,4 +1,4 @@
-"""``gputop replay``: the same screen over a recording."""
+"""``gputop replay``: the screen over a recording."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gputop.api.reading import open_file, understood
 from gputop.commands.command import Command
-from gputop.commands.flags import add_alerts, add_file, add_filters, add_looks, add_once, check_alerts
+from gputop.commands.flags import add_alerts, add_file, add_filters, add_looks, add_once, check_once
 from gputop.commands.moment import mark_index
 from gputop.commands.screen.looks import preferences, startup_of
 from gputop.commands.words import bounded
@@ -16,7 +16,6 @@ from gputop.playback.player import ReplayFeed, frame_at
 from gputop.process.terminal import require_terminal
 from replay.reader import SessionReader
 
-# the screen needs nothing of what prints and explains until it is there
 if TYPE_CHECKING:
     from gputop.analysis.window import Verdict
 
@@ -35,11 +34,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     add_alerts(parser)
     add_filters(parser)
     add_once(parser, "print one frame as text and exit")
-
-
-def check(options: argparse.Namespace) -> None:
-    options.once |= options.json
-    check_alerts(options)
 
 
 def replay(options: argparse.Namespace) -> int:
@@ -84,7 +78,7 @@ COMMAND = Command(
     description="Show a recording in the screen, with pause, steps and speed. Needs no GPU, root or bcc.",
     add_arguments=add_arguments,
     run=replay,
-    check=check,
+    check=check_once,
     only_reads=lambda options: bool(options.once),
     has_screen=lambda options: not options.once,
 )

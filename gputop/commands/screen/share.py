@@ -1,4 +1,4 @@
-"""Observes without a screen, for the screens of ``gputop web``: one set of probes for all browsers."""
+"""One observation without a screen, for all the screens of ``gputop web``."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputop.process.stdio import put
 from gputop.serve.clients.listening import listen
 from gputop.serve.sharing import Sharing
 
-READY = "ready"  # the line that says that screens may connect
+READY = "ready"  # this line means that screens may connect
 
 
 def share(options: argparse.Namespace) -> int:
@@ -21,7 +21,7 @@ def share(options: argparse.Namespace) -> int:
     try:
         listening = listen(options.share)
     except OSError as error:
-        raise CommandError(f"no socket can be made at {options.share}: {error.strerror}") from error
+        raise CommandError(f"cannot create a socket at {options.share}: {error.strerror}") from error
     try:
         session = open_session(
             options, record_to=None, output=None, rate_hz=options.rate or RATE_HZ, lines_later=True
@@ -30,7 +30,7 @@ def share(options: argparse.Namespace) -> int:
         with session.answering():
             try:
                 sharing.start()
-                session.release_meanwhile(lambda _error: None)  # there is no command that could not start
+                session.release_meanwhile(lambda _error: None)  # without a command, nothing can fail
                 put(f"{READY}\n")
                 for item in session.items():
                     sharing.consume(item)

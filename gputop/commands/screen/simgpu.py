@@ -1,4 +1,4 @@
-"""``gputop simgpu``: builds the simulated GPU and says where it is."""
+"""``gputop simgpu``: builds the simulated GPU and prints its folder."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def simgpu(_options: argparse.Namespace) -> int:
         audit = directory / library_build.AUDIT
         words = f"run a CUDA program on it: LD_LIBRARY_PATH={directory} LD_AUDIT={audit} PROGRAM"
         put(f"{escape_text(words)}\n{escape_text(str(directory))}\n")
-        return 0
-    put(f"{directory}\n")
+    else:
+        put(f"{directory}\n")
     return 0
 
 

@@ -1,4 +1,4 @@
-"""``gputop stream``: one frame a line, for programs that go on reading."""
+"""``gputop stream``: frames as lines of JSON."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from gputop.engine.frame_json import frame_to_json
 from gputop.process.interrupts import heeded
 from gputop.process.stdio import print_message, writing
 
-MOST_WAITING = 32  # lines that a slow reader may be behind before frames are left out
-MOST_BYTES = 16 << 20  # the same in bytes: a line is as long as what programs of others do
-_LAST_WORDS_S = 2.0  # for a slow reader to take what waits at the end
+MOST_WAITING = 32  # lines for a slow reader in the queue; then frames are left out
+MOST_BYTES = 16 << 20  # the same in bytes
+_LAST_WORDS_S = 2.0  # for a slow reader to empty the queue at the end
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -40,11 +40,7 @@ def line_of(frame: Frame) -> bytes:
 
 
 class LineWriter:
-    """Writes lines in a thread of its own: a reader that is slow must not make events be lost.
-
-    Args:
-        descriptor: Where the lines go.
-    """
+    """Writes lines in a thread, so that a slow reader causes no lost events."""
 
     def __init__(self, descriptor: int) -> None:
         self.failure: OSError | None = None
@@ -56,21 +52,21 @@ class LineWriter:
 
     @property
     def behind(self) -> bool:
-        """Whether the reader is so far behind that the next frame is left out."""
+        """True if the queue is full: the next frame is to be left out."""
         return self._lines.full() or self._bytes > MOST_BYTES
 
     def put(self, line: bytes) -> None:
-        """Queues a line to be written; only while no reader is behind."""
+        """Queue a line; not while the reader is ``behind``."""
         with self._held:
             self._bytes += len(line)
         self._lines.put_nowait(line)
 
     def close(self) -> None:
-        """Waits until all is written, or until the reader has had its time.
+        """Wait until all lines are written, for 2 s at most.
 
         Raises:
-            OutputError: A line could not be written, for instance since the disk is full.
-            BrokenPipeError: The reader has gone.
+            OutputError: A line could not be written, for example to a full disk.
+            BrokenPipeError: The reader is gone.
         """
         try:
             self._lines.put(None, timeout=_LAST_WORDS_S)
@@ -92,13 +88,13 @@ class LineWriter:
 
 
 def write_all(descriptor: int, line: bytes) -> None:
-    """Writes a whole line, in as many parts as the other end takes it."""
+    """Write a whole line, in as many parts as needed."""
     while line:
         line = line[os.write(descriptor, line) :]
 
 
 def _recorded(path: str) -> int:
-    """Every frame of a recording, as fast as they are read."""
+    """Write every frame of a recording."""
     with Recording(path) as recording:
         for frame in recording.frames():
             line = line_of(frame)
@@ -108,7 +104,7 @@ def _recorded(path: str) -> int:
 
 
 def _present(options: argparse.Namespace) -> int:
-    # the lines are ours alone: what the command prints goes to standard error
+    # standard output is for the frames: the command's output goes to standard error
     output = os.dup(2) if options.command else None
     session = open_session(options, record_to=None, output=output, rate_hz=options.rate)
     if output is not None:
@@ -128,7 +124,7 @@ def _present(options: argparse.Namespace) -> int:
 
 
 def _follow(session: ObservedRun, writer: LineWriter, *, watched: bool) -> None:
-    """Writes frames until the source ends, or the reader is gone, or there is nothing left to watch."""
+    """Write frames until the source ends, the reader is gone, or nothing is left to watch."""
     engine = Engine(session.source.header)
     for item in session.items():
         if not engine.feed(item):

@@ -1,4 +1,4 @@
-"""One frame and its verdict as text or JSON: what ``--once`` prints. No escape codes, no Textual."""
+"""One frame and its verdict as text or JSON, for ``--once``: no escape codes, no Textual."""
 
 from __future__ import annotations
 
@@ -14,16 +14,9 @@ from gputop.analysis.answer.wording import what_if_text
 from gputop.commands.flags import filter_text, shown_gpus
 from gputop.commands.screen.looks import draws_ascii
 from gputop.documents.fields import document
-from gputop.engine.frame import CallRow, Frame, GpuRow, ProcessRow, ThreadRow
+from gputop.engine.frame import Frame, GpuRow, ProcessRow
 from gputop.engine.frame_json import frame_to_json
-from gputop.format import (
-    escape_text,
-    fit,
-    format_bytes,
-    format_clock,
-    format_count,
-    width_of,
-)
+from gputop.format import escape_text, fit, format_bytes, format_clock, format_count, width_of
 from gputop.process.stdio import put, show
 from gputop.process.terminal import terminal_width
 from gputop.ui.model import header
@@ -48,7 +41,7 @@ def print_frame(
     outcome: str = "",
     output: Sequence[str] = (),
 ) -> None:
-    """Prints what flags leave of one frame, and the verdict beside it; raises as ``say.put``."""
+    """Print the verdict and one frame, as filtered by flags; raises like ``put``."""
     every = len(frame.processes) + len(frame.unwatched)
     gpus = shown_gpus(options)
     if verdict is not None and gpus:
@@ -56,7 +49,8 @@ def print_frame(
         verdict = replace(verdict, report=report) if report.gpus else None
     frame = narrowed(frame, parse_filter(filter_text(options)), gpus)
     if options.json:
-        put(json.dumps(frame_to_json(frame) | verdict_json(verdict)) + "\n")
+        report_json = document(verdict.report) if verdict is not None else None
+        put(json.dumps({**frame_to_json(frame), "verdict": report_json}) + "\n")
         return
     hidden = every - len(frame.processes) - len(frame.unwatched)
     width, plain = terminal_width(sys.stdout), draws_ascii(options)
@@ -64,16 +58,10 @@ def print_frame(
     show(verdict_text(verdict, width, frame.time_ns, ascii_only=plain) + text)
 
 
-def verdict_json(verdict: Verdict | None) -> dict[str, Any]:
-    """The key that ``--once --json`` adds to a frame (docs/json.md)."""
-    return {"verdict": document(verdict.report) if verdict is not None else None}
-
-
 def verdict_text(verdict: Verdict | None, width: int | None, now_ns: int, *, ascii_only: bool = False) -> str:
-    """The sentences above the frame, and an empty line; "" where nothing can be known.
+    """Return the sentences above the frame, and an empty line; "" without a verdict.
 
-    What has no finding but an advice, a busy GPU, gets that; of several causes what is left without each. Of
-    programs that have ended it says so, by the frame's moment.
+    Without a finding they hold the advice, as for a busy GPU; with several causes, what is left without each.
     """
     if verdict is None:
         return ""
@@ -89,7 +77,7 @@ def verdict_text(verdict: Verdict | None, width: int | None, now_ns: int, *, asc
 
 
 T = TypeVar("T")
-UNLIMITED = 200  # how wide a cell may be when the width of the text is not limited
+UNLIMITED = 200  # widest cell where the width of the text is not limited
 
 
 def render_text(
@@ -101,12 +89,15 @@ def render_text(
     outcome: str = "",
     output: Sequence[str] = (),
 ) -> str:
-    """The frame as lines of text that end in a newline.
+    """Return the frame as lines of text, each with a newline.
 
     Args:
-        width: The columns no line may exceed; ``None`` for as many as it takes. Tables are cut there,
-            sentences go on in the next line: they may end in a command to type.
-        hidden: Processes that flags leave out.
+        frame: The frame.
+        width: The widest line; ``None``: unlimited. Tables are cut, sentences are wrapped.
+        ascii_only: Draw with ASCII.
+        hidden: The number of processes that flags hide.
+        outcome: How the command ended.
+        output: The command's output.
     """
     frame = with_unwatched(frame)
     glyphs = ASCII if ascii_only else UNICODE
@@ -119,7 +110,7 @@ def render_text(
         traced = frame.calls_observed
         blocks.append([plain(header.storm_spans(storm, glyphs, traced=traced)) for storm in frame.storms])
     for row in frame.processes:
-        blocks += [_calls(frame, row, glyphs), _threads(frame, row, glyphs), _lines(frame, row, glyphs)]
+        blocks += _details(frame, row, glyphs)
     out: list[str] = []
     for block in blocks:
         if block:
@@ -129,7 +120,7 @@ def render_text(
 
 
 def _sentence(text: str, width: int | None, head: str = "") -> list[str]:
-    """A sentence in as many lines as it takes; those after the first stand below its first word."""
+    """Return a sentence as lines; those after the first are indented by the head's width."""
     if width is None:
         return [head + text]
     lines = wrap(text, max(width - width_of(head), 1))
@@ -152,7 +143,7 @@ def _top(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
 
 
 def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Rows as aligned columns, each as wide as its widest cell."""
+    """Return rows as aligned columns, each as wide as its widest cell."""
     widths = [
         max([width_of(title), *(width_of(row[place]) for row in rows)])
         for place, (title, _) in enumerate(heads)
@@ -165,7 +156,7 @@ def _table(heads: Sequence[tuple[str, bool]], rows: Sequence[Sequence[str]]) -> 
 
 
 def _gpus(frame: Frame, glyphs: Glyphs, width: int | None) -> list[str]:
-    """A line a GPU with the columns that some GPU has, then what they lack, instances and processes."""
+    """Return a line for each GPU, then their problems, instances and processes."""
     if not frame.gpus:
         return _sentence(gpu_list.no_gpu_sentence(frame), width)
     columns = [column for column in gpu_list.COLUMNS if gpu_list.offered(column, frame.gpus, glyphs)]
@@ -197,48 +188,31 @@ def _listed(
     return _table([(column.title, column.right) for column in columns], cells)
 
 
-def _processes(frame: Frame, glyphs: Glyphs, width: int | None, nobody: Sequence[str]) -> list[str]:
+def _processes(frame: Frame, glyphs: Glyphs, width: int | None, absent: Sequence[str]) -> list[str]:
     if not frame.processes:
-        return [line for text in nobody for line in _sentence(text, width)]
+        return [line for text in absent for line in _sentence(text, width)]
     context = process_table.context_of(frame, glyphs)
-    rank: Callable[[ProcessRow], Any] = lambda row: row.calls_per_second  # noqa: E731 (typed for the reader)
     sizes = MemorySizes()
     sizes.show(frame)
     columns = [one for one in process_table.process_table(sizes=sizes).columns if one.key != "spark"]
-    return _listed(needed(columns, frame.processes), frame.processes, context, rank)
+    return _listed(
+        needed(columns, frame.processes), frame.processes, context, lambda row: row.calls_per_second
+    )
 
 
-def _who(row: ProcessRow, glyphs: Glyphs) -> str:
-    return f"{row.pid} {glyphs.shown(row.name)}"
-
-
-def _calls(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
-    if not row.calls:
-        return []
-    context = call_table.call_context(frame, row, glyphs)
-    scale = call_table.histogram_scale(context)
-    title = f"calls of {_who(row, glyphs)}" + (f", {scale}" if scale else "")
-    rank: Callable[[CallRow], Any] = lambda call: call.sum_ns  # noqa: E731
-    return [title, *_listed(call_table.CALL_COLUMNS, row.calls, context, rank)]
-
-
-def _threads(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
-    if not row.threads:
-        return []
+def _details(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[list[str]]:
+    """Return tables of the process's calls, threads and lines, each with a title."""
+    who = f"{row.pid} {glyphs.shown(row.name)}"
+    of_calls = call_table.call_context(frame, row, glyphs)
     context = call_table.call_context(frame, None, glyphs)
-    rank: Callable[[ThreadRow], Any] = lambda thread: thread.involuntary_switches  # noqa: E731
+    scale = call_table.histogram_scale(of_calls)
+    calls = _listed(call_table.CALL_COLUMNS, row.calls, of_calls, lambda call: call.sum_ns)
+    threads = _listed(
+        call_table.THREAD_COLUMNS, row.threads, context, lambda thread: thread.involuntary_switches
+    )
+    lines = _listed(line_table.COLUMNS, line_table.line_uses(row), context, lambda use: use.sum_ns)
     return [
-        f"threads of {_who(row, glyphs)}",
-        *_listed(call_table.THREAD_COLUMNS, row.threads, context, rank),
-    ]
-
-
-def _lines(frame: Frame, row: ProcessRow, glyphs: Glyphs) -> list[str]:
-    if not row.lines:
-        return []
-    context = call_table.call_context(frame, None, glyphs)
-    rank: Callable[[line_table.LineUse], Any] = lambda use: use.sum_ns  # noqa: E731
-    return [
-        f"lines of {_who(row, glyphs)}",
-        *_listed(line_table.COLUMNS, line_table.line_uses(row), context, rank),
+        [f"calls of {who}" + (f", {scale}" if scale else ""), *calls] if row.calls else [],
+        [f"threads of {who}", *threads] if row.threads else [],
+        [f"lines of {who}", *lines] if row.lines else [],
     ]

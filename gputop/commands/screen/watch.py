@@ -12,15 +12,15 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
-from gputop.commands.flags import add_duration, add_screen, add_target, check_alerts
+from gputop.commands.flags import add_duration, add_screen, add_target, check_once
 from gputop.demo.workload import is_workload
-from gputop.errors import USAGE, CommandError
+from gputop.errors import CommandError
 from gputop.process.interrupts import Interrupted, end_at_once, finishing, heeding
 from gputop.process.stdio import print_message
 from gputop.process.terminal import require_terminal
 from replay.coding.file_format import SessionError
 
-# `gputop --help` needs none of what observes and draws: that is imported where it is used
+# imported by need, which keeps `gputop --help` fast
 if TYPE_CHECKING:
     from gputop.analysis.window import Window
     from gputop.commands.observation import ObservedRun
@@ -40,14 +40,6 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(SHARE, metavar="PATH", help=argparse.SUPPRESS)  # of gputop web
 
 
-def check(options: argparse.Namespace) -> None:
-    """JSON is of one frame, and a duration as well."""
-    options.once |= options.json
-    check_alerts(options)
-    if options.duration is not None and not options.once:
-        raise CommandError("--duration goes with --once; the screen runs until you quit", USAGE)
-
-
 def live(options: argparse.Namespace) -> int:
     if options.share:
         from gputop.commands.screen.share import share
@@ -65,10 +57,10 @@ def _once(options: argparse.Namespace) -> int:
     from gputop.engine.engine import Engine
 
     seconds = options.duration or ONCE_S
-    # the command's output must not run into the frame, nor hold our own output open when it goes on
+    # a file, since the command's output must not mix with the frame, nor keep gputop's output open
     log = OutputFile() if options.command else None
     if options.lines is None and not options.record:
-        options.lines = "off"  # half a second of compiling, for a frame that is mostly read for its rates
+        options.lines = "off"  # they take half a second to compile
     with _kept_if_used(log):
         session = open_session(
             options,
@@ -97,14 +89,13 @@ def _once(options: argparse.Namespace) -> int:
 
 
 class _Recording:
-    """The session file beside the frame, if any: one that cannot be written any more costs nothing else."""
+    """The session file beside the frame, if any; after a failure nothing more is written."""
 
     def __init__(self, writer: SessionWriter | None) -> None:
         self.failure: SessionError | None = None
         self._writer = writer
 
     def write(self, item: Item) -> None:
-        """Writes an item, until the file is full."""
         if self._writer is not None and self.failure is None:
             try:
                 self._writer.write(item)
@@ -121,7 +112,7 @@ class _Recording:
 
 @contextmanager
 def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
-    """Removes the file of the command's output if it is empty and the screen failed."""
+    """Remove the file of the command's output if the screen fails and it is empty."""
     try:
         yield
     except BaseException:
@@ -133,13 +124,13 @@ def _kept_if_used(log: OutputFile | None) -> Iterator[None]:
 def _observe(
     session: ObservedRun, seconds: float, engine: Engine, window: Window | None
 ) -> SessionError | None:
-    """Lets the command start and feeds what comes within ``seconds``, or until the command ends.
+    """Start the command and consume the source for ``seconds``, or until the command ends.
 
     Returns:
-        Why the recording could not be written to its end, if there is one.
+        Why the recording could not be written, if so.
 
     Raises:
-        CommandError: The command cannot be executed, or the source cannot go on.
+        CommandError: The command cannot be executed, or the source failed.
     """
     from gputop.commands.observation import closing_after
 
@@ -196,7 +187,7 @@ def _screen(options: argparse.Namespace) -> int:
         feed.fail(str(error))
 
     try:
-        with heeding(lambda number: None):  # until the screen heeds them, and from its end on
+        with heeding(lambda number: None):  # before and after the screen, which heeds them itself
             feed.start()
             released = session.release_meanwhile(fail)
             startup = startup_of(
@@ -216,7 +207,7 @@ def _screen(options: argparse.Namespace) -> int:
             session.source.abandon()
     released.join()
     if status == 128 + signal.SIGHUP and session.child is not None:
-        session.child.send(signal.SIGHUP)  # the terminal has gone, and the command is of another session
+        session.child.send(signal.SIGHUP)  # the command has a session of its own
     if refused:
         raise refused[0]
     farewell(session, output)
@@ -226,7 +217,7 @@ def _screen(options: argparse.Namespace) -> int:
 
 
 def farewell(session: ObservedRun, log: OutputFile | None) -> None:
-    """Prints where the command and its output are. A demo ends: it has no viewer left."""
+    """Print the command's process and output file. A demo is ended."""
     child = session.child
     if child is None:
         return
@@ -238,7 +229,7 @@ def farewell(session: ObservedRun, log: OutputFile | None) -> None:
     output = f"; its output: {log.path}" if log is not None else ""
     status = child.poll()
     if status is None:
-        print_message(f"{child.name} goes on as process {child.pid}{output}")
+        print_message(f"{child.name} keeps running as process {child.pid}{output}")
     elif log is not None and log.size == 0:
         log.remove()
     elif log is not None:
@@ -257,6 +248,6 @@ COMMAND = Command(
     add_arguments=add_arguments,
     run=live,
     starts=True,
-    check=check,
+    check=check_once,
     has_screen=lambda options: not (options.once or options.share),
 )

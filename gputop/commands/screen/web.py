@@ -36,7 +36,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         nargs="?",
         const=SOCKET,
         metavar="PATH",
-        help=f"show what the daemon observes, as gputop attach does ({SOCKET})",
+        help=f"show the daemon's data, like gputop attach ({SOCKET})",
     )
     parser.add_argument("--simgpu", action="store_true", help="live: use the simulated GPU's NVML")
     parser.add_argument(
@@ -46,10 +46,12 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         "connection is not encrypted",
     )
     parser.add_argument(
-        "--port", type=bounded(0, 65535, "(a port)"), default=PORT, metavar="N",
+        "--port",
+        type=bounded(0, 65535, "(a port)"),
+        default=PORT,
+        metavar="N",
         help=f"port ({PORT}); 0: any free one",
-    )  # fmt: skip
-
+    )
     parser.add_argument(
         "--allow-root",
         action="store_true",
@@ -58,7 +60,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def check(options: argparse.Namespace) -> None:
-    """A browser steers no process of root's."""
+    """Raise CommandError for root, whose screen no browser may control, and for flags that do not combine."""
     if os.geteuid() == 0 and not options.allow_root:
         raise CommandError(
             "gputop web does not run as root, since a browser would control it: run gputop web as yourself. "
@@ -70,7 +72,7 @@ def check(options: argparse.Namespace) -> None:
     if options.file is not None and options.simgpu:
         raise CommandError("--simgpu is for the live screen: leave it or FILE out")
     if options.socket is not None and (options.file is not None or options.pid or options.simgpu):
-        raise CommandError("--socket shows what the daemon observes: leave FILE, --pid and --simgpu out")
+        raise CommandError("--socket shows the daemon's data: leave FILE, --pid and --simgpu out")
     if options.host in ("0.0.0.0", "::", ""):
         raise CommandError(f"--host {options.host}: name an address of this machine that browsers can reach")
 
@@ -83,7 +85,7 @@ def web(options: argparse.Namespace) -> int:
     except ImportError as error:
         raise CommandError(f"textual-serve is not installed: {install_command('web')}") from error
     if options.file is not None:
-        open_file(options.file).close()  # what is wrong with it is said here, and not to a browser
+        open_file(options.file).close()  # raises here, not in the browser
     host = options.host or own_host()
     try:
         listening = socket.create_server(
@@ -93,7 +95,7 @@ def web(options: argparse.Namespace) -> int:
     except OSError as error:
         raise CommandError(
             f"cannot listen on {host}:{int(options.port)} ({error.strerror or error}): "
-            "choose another --port, or 0 for any that is free"
+            "choose another --port, or 0 for any free one"
         ) from error
     with listening:
         guard = Guard(host, listening.getsockname()[1])
@@ -102,7 +104,7 @@ def web(options: argparse.Namespace) -> int:
         if options.file is not None or options.socket is not None:
             WebServer(_words(options), guard).serve_on(listening)
             return 0
-        with TemporaryDirectory(prefix="gputop-web-") as folder:  # which no other user may enter
+        with TemporaryDirectory(prefix="gputop-web-") as folder:
             WebServer(
                 _attached(f"{folder}/{SOCKET_NAME}", "--title", "gputop web"),
                 guard,
@@ -112,7 +114,7 @@ def web(options: argparse.Namespace) -> int:
 
 
 def _words(options: argparse.Namespace) -> list[str]:
-    """The command whose screen is shown."""
+    """Return the command whose screen is shown."""
     if options.file is not None:
         return isolated("gputop", "replay", options.file, name=sys.argv[0])
     return _attached(options.socket)
@@ -123,7 +125,7 @@ def _attached(path: str, *more: str) -> list[str]:
 
 
 def _observing(options: argparse.Namespace, path: str) -> list[str]:
-    """The command that observes for all screens."""
+    """Return the command that observes for all screens."""
     chosen = ["--pid", ",".join(map(str, options.pid))] if options.pid else []
     simulated = ["--simgpu"] if options.simgpu else []
     return isolated("gputop", SHARE, path, *simulated, *chosen, name=sys.argv[0])
