@@ -200,7 +200,7 @@ def test_rules_of_the_preferences_are_read_and_wrong_ones_are_said(tmp_path: Pat
     if made.alerts:  # as root only where every folder above is root's
         assert made.alerts == (parse("idle > 50 for 5m"), NAMED["CudaErrors"])
         assert len(made.problems) == 2
-        assert "'nonsense' is no rule such as 'idle > 50 for 5m'" in made.problems[0]
+        assert "'nonsense' is not a rule such as 'idle > 50 for 5m'" in made.problems[0]
 
 
 @pytest.mark.slow
@@ -252,4 +252,4 @@ def test_a_rule_for_one_frame_is_refused(command: list[str]) -> None:
     refused = inside.run(*command, "--alert", "idle > 5")
     assert (refused.returncode, "--alert goes with the screen" in refused.stderr) == (2, True)
     nonsense = inside.run(*command, "--alert", "nonsense")
-    assert (nonsense.returncode, "is no rule such as" in nonsense.stderr) == (2, True)
+    assert (nonsense.returncode, "is not a rule such as" in nonsense.stderr) == (2, True)

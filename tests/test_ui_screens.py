@@ -78,7 +78,8 @@ def lossy() -> State:
 
 def rootless() -> State:
     """Without eBPF nothing is known of calls, nor of why the GPU waits."""
-    problem = "no eBPF without root: CUDA calls and preempting threads are not shown; to see them: sudo gputop"
+    unseen = "CUDA calls and preempting threads are not shown"
+    problem = f"no eBPF without root: {unseen}; to see them: sudo gputop"
     state = _state(calls_observed=False, problems=(problem,), storm=False)
     return replace(state, explained=Explained())
 

@@ -1,1 +1,1 @@
-"""Workloads on the simulated GPU, each with one fault (or none) that people meet in practice."""
+"""Demo programs on the simulated GPU, each with one common performance fault, or none."""

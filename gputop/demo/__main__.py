@@ -15,9 +15,9 @@ _PR_SET_PDEATHSIG = 1
 
 
 def main() -> int:
-    """Runs it; prints the steps done; returns the exit status."""
+    """Run the program and print its steps; return the exit status."""
     arguments = sys.argv[1:]
-    # a demo whose gputop or shell has gone would burn CPU for nothing
+    # end with the parent, instead of burning CPU
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     story = STORIES[arguments[0]]
     seconds = float(arguments[1]) if len(arguments) > 1 else None

@@ -17,7 +17,7 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def name_thread(name: str) -> None:
-    """Shows as the calling thread's name."""
+    """Show as the calling thread's name."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
@@ -30,7 +30,7 @@ class Worker:
 
 
 def fork_workers(count: int, work: Callable[[int, Connection], None]) -> list[Worker]:
-    """Starts ``work(number, its end of a pipe)`` in processes that end with their parent."""
+    """Start ``work(number, its end of a pipe)`` in processes that end with their parent."""
     context = get_context("fork")
     workers: list[Worker] = []
     for number in range(count):
@@ -54,6 +54,6 @@ def _run(
 
 
 def end_workers(workers: list[Worker]) -> None:
-    """Ends them."""
+    """End them."""
     for worker in workers:
         worker.process.terminate()

@@ -28,7 +28,7 @@ class Workers:
     def __init__(
         self, count: int, get: Get, sampler: Sampler, shape: tuple[int, int], init: Callable[[], None]
     ) -> None:
-        """Forks the workers and asks them for their first batches."""
+        """Fork the workers and asks them for their first batches."""
         self._get, self._sampler, self._init = get, sampler, init
         size = 4 * _PREFETCH * math.prod(shape)
         self._slots = [
@@ -55,7 +55,7 @@ class Workers:
                 worker.pipe.send((slot, self._sampler()))
 
     def end(self) -> None:
-        """Ends the workers."""
+        """End the workers."""
         end_workers(self._workers)
 
 

@@ -54,7 +54,7 @@ class _SchedAttr(ctypes.Structure):
 
 
 def _short_slices() -> None:
-    """Requests the shortest time slice (0.1 ms), so that a wakeup preempts the running thread.
+    """Request the shortest time slice (0.1 ms), so that a wakeup preempts the running thread.
 
     Kernels before 6.12 refuse it and preempt on wakeups anyway.
     """
@@ -63,7 +63,7 @@ def _short_slices() -> None:
 
 
 def _disturb(_number: int, _pipe: Connection) -> None:
-    """Wakes up very often for very little: each wakeup takes the CPU from the running thread."""
+    """Wake up very often for very little: each wakeup takes the CPU from the running thread."""
     _short_slices()
     while True:
         time.sleep(0.003)

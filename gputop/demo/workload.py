@@ -1,4 +1,4 @@
-"""What a workload is, and the words that start one."""
+"""The type of a demo program, and the command that starts one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Steps = Iterator[int]
 
 
 def steps_until(deadline: float | None) -> Steps:
-    """Numbers steps until ``deadline`` (time.monotonic), or for ever; one at least on slow machines."""
+    """Yield the numbers of steps until ``deadline`` (time.monotonic), or for ever; at least one."""
     step = 0
     while not step or deadline is None or time.monotonic() < deadline:
         yield step
@@ -23,35 +23,33 @@ def steps_until(deadline: float | None) -> Steps:
 
 @dataclass(frozen=True, slots=True)
 class Story:
-    """A workload by name; ``run`` takes the steps to do and returns how many were done."""
+    """A demo program; ``run`` iterates over the steps and returns how many were done."""
 
     name: str
     run: Callable[[Steps], int]
 
     @property
     def title(self) -> str:
-        """What it shows, from the function's docstring."""
+        """The docstring of ``run``."""
         return (self.run.__doc__ or "").strip()
 
-
-# The words that start a workload, and whether a command is one.
 
 _MODULE = "gputop.demo"
 ALONE = "--alone"
 
 
 def words_of(name: str, duration_s: float | None = None) -> list[str]:
-    """What starts a workload, in an environment that has the simulated GPU.
+    """Return the command of a demo program, for an environment with the simulated GPU.
 
     Args:
         name: One of ``STORIES``.
-        duration_s: When it ends; None: when it is stopped.
+        duration_s: When it ends; None: never.
     """
     return isolated(_MODULE, name, *([str(duration_s)] if duration_s else []))
 
 
 def is_workload(command: Sequence[str]) -> bool:
-    """Whether a command is one of them, started by us or as ``gputop demo NAME --alone``."""
+    """True if a command is a demo program, started by gputop or as ``gputop demo NAME --alone``."""
     own = isolated(_MODULE)
     if list(command[: len(own)]) == own:
         return True

@@ -1,4 +1,4 @@
-"""Builds the library of ``--inside`` at first use, and names it to a program."""
+"""Builds the library of ``--inside`` at first use, and has a program load it."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _WHAT: Final = "the library of --inside"
 _LIBRARY: Final = "libgputop-inside.so"
 _FLAGS: Final = ("-std=gnu11", "-O2", "-g1", "-fPIC", "-pthread", "-fvisibility=hidden", "-Wall")
 _MACHINES: Final = ("x86_64", "aarch64")
-#: The driver loads the one, NVTX's header in a program the other.
+# read by the CUDA driver and by NVTX's header
 VARIABLES: Final = ("CUDA_INJECTION64_PATH", "NVTX_INJECTION64_PATH")
 
 
 def environment(base: Mapping[str, str]) -> tuple[dict[str, str], Path]:
-    """An environment whose programs load the library, and the library.
+    """Return an environment whose programs load the library, and the library's path.
 
     Raises:
-        BuildError: It cannot be built, or another library is named there already.
+        BuildError: It cannot be built, or the environment names another library.
     """
     for name in VARIABLES:
         if base.get(name):
@@ -35,10 +35,10 @@ def environment(base: Mapping[str, str]) -> tuple[dict[str, str], Path]:
 
 
 def ensure_built() -> Path:
-    """Builds the library unless it is there, and returns its path.
+    """Build the library if needed, and return its path.
 
     Raises:
-        BuildError: There is no compiler, or no safe place.
+        BuildError: There is no compiler, or no safe folder.
     """
     sources = sorted([*_HERE.glob("*.c"), *_HERE.glob("*.h")])
     digest = hashlib.sha256(f"{_FLAGS}{platform.machine()}{c_header()}".encode())

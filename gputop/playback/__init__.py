@@ -1,1 +1,1 @@
-"""What the screen polls: the live session, its past, and recordings."""
+"""The screen's data: the live session, its past, and recordings."""

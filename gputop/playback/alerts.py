@@ -1,7 +1,7 @@
-"""Alerts: rules such as ``idle > 50 for 5m``, held against frames and explanations, live and of a recording.
+"""Alerts: rules such as ``idle > 50 for 5m``, checked against frames and explanations, live or recorded.
 
-The named rules are those of ``deploy/alerts.yml``. A rule is true of a subject (a GPU, a process) or not; it
-fires once it has been true for its time, and again only after it was false.
+The named rules are those of ``deploy/alerts.yml``. A rule is true or false for a subject (a GPU, a process);
+it fires once it has been true for its time, and again only after it was false.
 """
 
 from __future__ import annotations
@@ -10,15 +10,15 @@ import operator
 import re
 from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from gputop.engine.frame import Frame
+from gputop.engine.frame import Frame, GpuRow
 from gputop.format import NS_PER_S, format_count, format_percent
 from gputop.playback.feed import OLD_NS, Explained
 
-EVERY_NS = NS_PER_S  # rules are held against figures so often
-HOLE_NS = 30 * NS_PER_S  # without figures for so long: what was true before is not known to be so still
-MOST_SUBJECTS = 1024  # of a rule: no other rule has fewer for them
+EVERY_NS = NS_PER_S  # between two checks
+HOLE_NS = 30 * NS_PER_S  # without figures for so long, a rule starts over
+MOST_SUBJECTS = 1024  # of each rule
 MOST_RULES = 32
 SLOWER, ERRORS = "slower", "errors"
 _PARTS = 60  # of the time over which figures are averaged
@@ -34,17 +34,17 @@ Figures = Iterable[tuple[str, float]]  # subject, figure
 
 @dataclass(frozen=True, slots=True)
 class AlertFigure:
-    """What a rule can be about: its meaning, its unit, and its value now for each subject."""
+    """The figure of a rule: its meaning, its unit, and its value now for each subject."""
 
     about: str
     unit: str
     now: Callable[[Frame, Explained], Figures]
-    total: bool = False  # it only grows: over a time its increase counts, not its mean
+    total: bool = False  # a counter: its increase is compared, not its mean
 
 
 @dataclass(frozen=True, slots=True)
 class Rule:
-    """One rule; ``text`` is how it was written, ``name`` that of a named one."""
+    """A rule; ``text`` as it was written, ``name`` of a named one."""
 
     text: str
     figure: str
@@ -61,7 +61,7 @@ class Alert:
 
     Attributes:
         time_ns: When, CLOCK_MONOTONIC.
-        subject: ``GPU 0``, ``process 42, cudaMalloc``; nothing of it is a text of the program's own.
+        subject: ``GPU 0``, ``process 42, cudaMalloc``; no text of the observed program.
         value: The figure at that moment.
     """
 
@@ -98,25 +98,19 @@ def _steps(_frame: Frame, explained: Explained) -> Figures:
         yield f"process {step.pid}", step.median_ns / 1e6
 
 
-def _of_gpus(read: Callable[[object], float | None]) -> Callable[[Frame, Explained], Figures]:
+def _of_gpus(
+    read: Callable[[GpuRow], float | None], scale: float = 1.0
+) -> Callable[[Frame, Explained], Figures]:
     def now(frame: Frame, _explained: Explained) -> Figures:
         for gpu in frame.gpus:
             if (value := read(gpu)) is not None:
-                yield f"GPU {gpu.index}", value
+                yield f"GPU {gpu.index}", value * scale
 
     return now
 
 
-def _attribute(name: str, scale: float = 1.0) -> Callable[[object], float | None]:
-    def read(gpu: object) -> float | None:
-        value = getattr(gpu, name)
-        return None if value is None else value * scale
-
-    return read
-
-
-def _memory(gpu: object) -> float | None:
-    used, total = getattr(gpu, "memory_used_bytes", None), getattr(gpu, "memory_total_bytes", None)
+def _memory(gpu: GpuRow) -> float | None:
+    used, total = gpu.memory_used_bytes, gpu.memory_total_bytes
     return 100 * used / total if used is not None and total else None
 
 
@@ -129,49 +123,44 @@ FIGURES: Mapping[str, AlertFigure] = {
         "lost events", "", lambda frame, _: [("gputop", float(frame.lost.events))], total=True
     ),
     "reduced": AlertFigure("step of gputop serve --budget", "", lambda *_: ()),
-    "util": AlertFigure("utilisation of a GPU by NVML", "%", _of_gpus(_attribute("utilization_percent"))),
-    "power": AlertFigure("power of a GPU", "W", _of_gpus(_attribute("power_milliwatts", 1e-3))),
-    "temp": AlertFigure("temperature of a GPU", "C", _of_gpus(_attribute("temperature_celsius"))),
+    "util": AlertFigure("utilisation of a GPU by NVML", "%", _of_gpus(lambda gpu: gpu.utilization_percent)),
+    "power": AlertFigure("power of a GPU", "W", _of_gpus(lambda gpu: gpu.power_milliwatts, 1e-3)),
+    "temp": AlertFigure("temperature of a GPU", "C", _of_gpus(lambda gpu: gpu.temperature_celsius)),
     "mem": AlertFigure("used memory of a GPU", "%", _of_gpus(_memory)),
 }
 
 
 class RuleError(ValueError):
-    """The text is no rule; the message is a sentence."""
+    """The text is not a rule; the message is for the user."""
 
 
 def parse(text: str) -> Rule:
-    """A rule: ``idle > 50 for 5m``, ``errors over 5m > 0.1 for 5m``, or the name of one of ``NAMED``.
+    """Parse ``idle > 50 for 5m``, ``errors over 5m > 0.1 for 5m``, or the name of one of ``NAMED``.
 
     Raises:
-        RuleError: It is none.
+        RuleError: The text is not a rule.
     """
     if (named := NAMED.get(text.strip())) is not None:
         return named
     found = _RULE.fullmatch(" ".join(text.lower().split()))
     if found is None:
-        raise RuleError(f"{text!r} is no rule such as 'idle > 50 for 5m', nor one of {', '.join(NAMED)}")
+        raise RuleError(f"{text!r} is not a rule such as 'idle > 50 for 5m', nor one of {', '.join(NAMED)}")
     figure = FIGURES.get(found["figure"])
     if figure is None:
-        raise RuleError(f"{text!r}: {found['figure']} is none of {', '.join(FIGURES)}")
+        raise RuleError(f"{text!r}: {found['figure']} is not one of {', '.join(FIGURES)}")
     if found["percent"] and figure.unit != "%":
-        raise RuleError(f"{text!r}: {found['figure']} is no percentage")
+        raise RuleError(f"{text!r}: {found['figure']} is not a percentage")
     over, held = (
         int(found[part] or 0) * _UNITS[found[f"{part}_unit"] or "s"] * NS_PER_S for part in ("over", "held")
     )
     if max(over, held) > 24 * 3_600 * NS_PER_S:
-        raise RuleError(f"{text!r}: a rule looks back 24h at most")
+        raise RuleError(f"{text!r}: a rule can cover 24h at most")
     return Rule(" ".join(text.split()), found["figure"], over, found["sign"], float(found["bound"]), held)
-
-
-def _named(name: str, text: str) -> Rule:
-    rule = parse(text)
-    return Rule(rule.text, rule.figure, rule.over_ns, rule.sign, rule.bound, rule.held_ns, name)
 
 
 NAMED: dict[str, Rule] = {}
 NAMED.update(
-    (name, _named(name, text))
+    (name, replace(parse(text), name=name))
     for name, text in (
         ("GpuWaits", "idle over 10m > 50 for 15m"),
         ("StepsSlower", "slower over 10m > 2 for 10m"),
@@ -183,7 +172,7 @@ NAMED.update(
 
 
 class _Subject:
-    """One rule about one subject: its figures as far back as they count, since when it is true."""
+    """One rule for one subject: its recent figures, and since when it is true."""
 
     def __init__(self, rule: Rule) -> None:
         self.rule = rule
@@ -194,7 +183,7 @@ class _Subject:
         self.fired = False
 
     def consume(self, now_ns: int, value: float) -> float | None:
-        """Consumes a figure; returns what the rule compares, None while that is not known."""
+        """Add a figure; return the value to compare, None while unknown."""
         rule, parts = self.rule, self._parts
         if now_ns - self.newest_ns > max(HOLE_NS, rule.over_ns):
             self.since_ns = None
@@ -217,7 +206,7 @@ class _Subject:
         return _median(now) / max(_median(before), 1e-9) if before and now else None
 
     def fires(self, now_ns: int, compared: float | None) -> bool:
-        """True the first time that the rule has been true for long enough."""
+        """Return True once, when the rule has been true for its time."""
         rule = self.rule
         if compared is None or not _SIGNS[rule.sign](compared, rule.bound):
             self.since_ns, self.fired = None, False
@@ -234,7 +223,7 @@ def _median(values: list[float]) -> float:
 
 
 class Alerts:
-    """Holds rules against what is shown, once a second; all methods belong to one thread."""
+    """Checks rules once a second; not thread-safe."""
 
     def __init__(self, rules: Sequence[Rule]) -> None:
         self._rules = tuple(rules)
@@ -242,21 +231,17 @@ class Alerts:
         self._consumed_ns: int | None = None
 
     def consume(self, frame: Frame, explained: Explained) -> list[Alert]:
-        """The rules that fire at a frame.
-
-        Args:
-            explained: The explanation; one that is old by now counts as none.
-        """
+        """Return the rules that fire at a frame; an explanation that is old by then is ignored."""
         fresh = explained if abs(frame.time_ns - explained.end_ns) < OLD_NS * 4 else Explained()
         return self.hold(frame.time_ns, lambda figure: FIGURES[figure].now(frame, fresh))
 
     def hold(self, now_ns: int, now: Callable[[str], Figures]) -> list[Alert]:
-        """The rules that fire at a moment."""
+        """Return the rules that fire at a moment."""
         before_ns = self._consumed_ns
         if not self._rules or (before_ns is not None and 0 <= now_ns - before_ns < EVERY_NS):
             return []
         if before_ns is not None and now_ns < before_ns:
-            self.subjects.clear()  # a recording that jumps back
+            self.subjects.clear()  # a jump back in a recording
         self._consumed_ns = now_ns
         fired: list[Alert] = []
         for place, rule in enumerate(self._rules):
@@ -277,7 +262,7 @@ class Alerts:
         return compared or 0.0
 
     def _absent(self, place: int, there: Collection[str], now_ns: int, fired: list[Alert]) -> None:
-        """Subjects without a figure: calls that are not made fail 0 times; others are dropped in time."""
+        """Update subjects without a figure: calls that are not made fail 0 times; others expire."""
         for key, one in list(self.subjects.items()):
             if key[0] != place or key[1] in there:
                 continue

@@ -1,4 +1,4 @@
-"""Moments of a session worth going to: findings, losses, and what the user has marked."""
+"""Landmarks of a session: findings, losses and the user's markers."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ if TYPE_CHECKING:
     from gputop.analysis.window import Verdict
 
 FINDING, LOSS, MARKED = "finding", "loss", "marker"
-MOST = 4_000  # more cannot be distinguished on any screen
-_AWAY_NS = 15_000_000_000  # a finding that was not reported for so long is reported again
-_SILENCE_NS = 2_000_000_000  # no mark for so long: nothing was recorded meanwhile
+MOST = 4_000  # more than any screen can distinguish
+_AWAY_NS = 15_000_000_000  # a finding that was absent for so long is a new landmark
+_SILENCE_NS = 2_000_000_000  # without a mark for so long, nothing was recorded
 _AFTER_NS = 300_000_000  # a frame shows what came before it
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Landmark:
-    """A moment, CLOCK_MONOTONIC: the first frame that tells of it is at or shortly after it."""
+    """A moment, CLOCK_MONOTONIC, at or shortly before the first frame that shows it."""
 
     time_ns: int
     kind: str
@@ -30,7 +30,7 @@ class Landmark:
 
 
 class Landmarks:
-    """Grows while a session is observed or read; one thread may add what another looks at."""
+    """The landmarks of a session, thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -41,18 +41,18 @@ class Landmarks:
         self._mark_ns = 0
 
     def since(self, start_ns: int) -> tuple[Landmark, ...]:
-        """Those at or after a moment, in order."""
+        """Return those at or after a moment, in order."""
         with self._lock:
             return tuple(landmark for landmark in self._all if landmark.time_ns >= start_ns)
 
     def add(self, time_ns: int, kind: str, text: str) -> None:
-        """Add one; the oldest is forgotten when there are too many."""
+        """Add one; the oldest of more than ``MOST`` is dropped."""
         with self._lock:
             insort(self._all, Landmark(time_ns, kind, text))
             del self._all[:-MOST]
 
     def consume_mark(self, mark: Sample) -> None:
-        """Look whether events were lost before a mark, or nothing was observed for a while."""
+        """Add a landmark if events were lost before a mark, or nothing was recorded for a while."""
         time_ns, lost = mark.time_ns, sum(lost_until(mark).values())
         if self._lost is not None and lost > self._lost:
             self.add(time_ns, LOSS, f"{lost - self._lost} events lost")
@@ -61,11 +61,11 @@ class Landmarks:
         self._lost, self._mark_ns = lost, time_ns
 
     def consume_marker(self, sample: Sample) -> None:
-        """Adds a mark of the user."""
+        """Add a marker of the user."""
         self.add(sample.time_ns, MARKED, text_of(sample))
 
     def consume_verdict(self, verdict: Verdict) -> None:
-        """Add what is told for the first time, or again after a while; verdicts come in the order of time."""
+        """Add findings that are new, or back after a while; verdicts come in the order of time."""
         for finding in verdict.report.findings:
             key = (finding.cause, finding.pid)
             if verdict.end_ns - self._added_ns.get(key, -_AWAY_NS) >= _AWAY_NS:
@@ -79,5 +79,5 @@ class Landmarks:
 
 
 def marker(time_ns: int, text: str) -> Sample:
-    """A marker of the user's as it is recorded."""
+    """Return a marker as it is recorded."""
     return Sample(MARKER, time_ns, {"text": text})

@@ -1,4 +1,4 @@
-"""What the screen polls: implemented by the live engine and by the player of recordings."""
+"""The interface that the screen polls, of the live engine and of the player of recordings."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gputop.analysis.answer.report import Report
     from gputop.analysis.evidence.gatherer import End
 
-OLD_NS = 2_000_000_000  # an explanation that is older is of another time
+OLD_NS = 2_000_000_000  # an older explanation is shown as old
 
 
 @dataclass(frozen=True, slots=True)
@@ -30,16 +30,16 @@ class Explained:
     """Why the GPU was idle in the seconds before a moment.
 
     Attributes:
-        report: The explanation, None while there is none.
+        report: The explanation; None: none yet.
         end_ns: The moment, CLOCK_MONOTONIC.
-        start_ns: What the report's times count from.
-        problem: Why there is none, "" when one is coming.
-        lanes: The same seconds column by column, None while there are none.
-        detail_age_ns: How much older than that moment the chains, the advice and what a fix wins are.
-        steps: One step of each process that repeats something.
-        first_look: Whether it is about less than an explanation is, and another of that moment follows.
-        ended: The end of the last process that made CUDA calls, where none lives.
-        called_ns: About when the newest CUDA call ended; 0: there was none so far.
+        start_ns: The origin of the report's times.
+        problem: Why there is no report, "" while one is coming.
+        lanes: The same seconds column by column, or None.
+        detail_age_ns: How much older than that moment the chains, the advice and the savings are.
+        steps: One step of each process with a loop.
+        first_look: True for a shorter window, before the full explanation of that moment.
+        ended: The end of the last process that made CUDA calls, if none is alive.
+        called_ns: The approximate end of the newest CUDA call; 0: none so far.
     """
 
     report: Report | None = None
@@ -54,7 +54,7 @@ class Explained:
     called_ns: int = 0
 
     def age_ns(self, now_ns: int) -> int:
-        """How old the figures are at a moment; what is older than ``OLD_NS`` is shown as old."""
+        """Return the age of the figures at a moment."""
         return max(now_ns - self.end_ns, 0)
 
 
@@ -63,19 +63,19 @@ class Transport(Protocol):
 
     @property
     def live(self) -> bool:
-        """Whether the present is shown; False in a replay."""
+        """True if the present is shown; False in a replay."""
 
     @property
     def playing(self) -> bool:
-        """Whether time runs."""
+        """True if time runs."""
 
     @property
     def speed(self) -> float:
-        """Seconds of the recording in one second."""
+        """Recorded seconds per second."""
 
     @property
     def position_ns(self) -> int:
-        """Where the replay stands, CLOCK_MONOTONIC of the recording."""
+        """The moment shown, CLOCK_MONOTONIC of the recording."""
 
     @property
     def start_ns(self) -> int:
@@ -89,49 +89,49 @@ class Transport(Protocol):
         """Play or pause."""
 
     def step(self, marks: int) -> None:
-        """Pause and go this many marks forward (backward when negative)."""
+        """Pause and go ``marks`` forward (backward when negative)."""
 
     def seek(self, time_ns: int) -> None:
         """Go to an instant."""
 
     def set_speed(self, speed: float) -> None:
-        """Play this many times as fast as it happened."""
+        """Set the recorded seconds per second."""
 
     def go_live(self) -> None:
-        """To the newest frame, and on with it."""
+        """Go to the newest frame and follow it."""
 
     def landmarks(self) -> tuple[Landmark, ...]:
-        """The moments worth going to, in order."""
+        """Return the landmarks in order."""
 
     def mark(self, text: str, at_ns: int | None = None) -> None:
         """Mark the moment shown, or another one, with a note."""
 
 
 class RecorderControls(Protocol):
-    """What can be recorded while the screen is up. Texts are for the user."""
+    """Starts and ends recordings on the screen. Texts are for the user."""
 
     def held(self) -> tuple[int, int]:
-        """(ns, bytes) of the past that a recording could begin with; (0, 0) when there is none."""
+        """Return (ns, bytes) of the past that a recording can include; (0, 0) for none."""
 
     def default_path(self) -> str:
-        """Where to record unless the user says otherwise."""
+        """Return a file name for a recording."""
 
     def start(self, path: str, *, history: bool) -> str:
         """Record from now on.
 
         Args:
-            path: The file; nothing may be there.
-            history: Whether the past that is held goes into it.
+            path: The file, which must not exist.
+            history: Include the past.
 
         Returns:
-            "", or why it cannot be.
+            "", or an error.
         """
 
     def stop(self) -> None:
-        """End the recording; ``pop_notice`` says so when the file is complete."""
+        """End the recording; ``pop_notice`` reports when the file is complete."""
 
     def pop_notice(self) -> str:
-        """What has happened since the last call, ""."""
+        """Return a notice since the last call, or ""."""
 
 
 class Feed(Protocol):
@@ -143,32 +143,25 @@ class Feed(Protocol):
 
     @property
     def recorder(self) -> RecorderControls | None:
-        """Starts and ends recordings; ``None`` in a replay."""
+        """The recorder; None in a replay."""
 
     def latest(self) -> Frame | None:
-        """The newest frame, ``None`` before the first."""
+        """Return the frame to show; None before the first."""
 
     def present(self) -> tuple[Frame, Explained] | None:
-        """The newest frame of what is observed, also while another moment is shown; None in a replay."""
+        """Return the newest live frame, also while another moment is shown; None in a replay."""
 
     def explained(self) -> Explained:
-        """The newest explanation."""
+        """Return the explanation of the frame to show."""
 
     def failure(self) -> str | None:
-        """A sentence when the source died."""
+        """Return why the source failed, or None."""
 
     def recording(self) -> RecordingState | None:
-        """The recording under way."""
+        """Return the recording under way."""
 
     def outcome(self) -> str:
-        """How the started command has ended: ``python train.py ended with status 1 after 0.4 s``; else ""."""
+        """Return how the command ended: ``python train.py ended with status 1 after 0.4 s``, or ""."""
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
-        """Lines of output of the started command.
-
-        Args:
-            after: The index returned by the last call, 0 at first.
-
-        Returns:
-            The next index, and the lines since ``after``.
-        """
+        """Return the next index, and the command's output lines since index ``after`` (0 at first)."""

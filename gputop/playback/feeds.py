@@ -1,4 +1,4 @@
-"""What the live screen polls: a source, run by a thread of its own."""
+"""The live screen's feed: a source, consumed by a thread."""
 
 from __future__ import annotations
 
@@ -29,12 +29,7 @@ _LOG_LINES = 5000
 
 
 class CommandLog:
-    """Follows the file that takes a command's output; the newest lines are kept.
-
-    Args:
-        path: Where it is.
-        file: The same, open.
-    """
+    """Follows the file of a command's output; keeps the newest lines."""
 
     def __init__(self, path: Path, file: TextIO) -> None:
         self.path = path
@@ -44,11 +39,11 @@ class CommandLog:
         self._partial = ""
 
     def lines(self, after: int, *, whole: bool = False) -> tuple[int, list[str]]:
-        """(next number, lines from number ``after`` on).
+        """Return the next index, and the lines since index ``after``.
 
         Args:
             after: As of ``Feed.log_lines``.
-            whole: Nothing more is written: a line without an end is one, too.
+            whole: The output has ended: an unterminated line counts.
         """
         *ended, self._partial = (self._partial + self._file.read()).split("\n")
         if whole and self._partial:
@@ -72,12 +67,13 @@ class LiveFeed:
         recorder: Recorder | None = None,
         outcome: Callable[[], str] | None = None,
     ) -> None:
-        """Start nothing yet.
+        """Create a feed; ``start`` starts it.
 
         Args:
-            source: What is observed.
-            log: The output of the started command.
-            recorder: Records on request, and holds the history; one of its own without it.
+            source: The source of items.
+            log: The command's output.
+            recorder: Records on request, and holds the history; None: a new one.
+            outcome: Returns how the command ended, or "".
         """
         self._source = source
         self._log, self._outcome = log, outcome
@@ -85,9 +81,9 @@ class LiveFeed:
         self.frame_now: Frame | None = None
         self._failure: str | None = None
         self._landmarks = Landmarks()
-        self._anew: str | None = None  # why the explanation began anew the last time
+        self._anew: str | None = None  # why the explanation restarted last
         self._anew_ns = 0
-        self._markers: deque[Sample] = deque()  # of the user's, on their way to the recording
+        self._markers: deque[Sample] = deque()  # the user's markers to record
         self.explainer = LiveExplainer(source.header, self._landmarks.consume_verdict)
         self._slower = 1
         self.recorder = recorder or Recorder(History(source.header))
@@ -111,7 +107,7 @@ class LiveFeed:
         try:
             for item in self._source.items():
                 self._consume(item)
-        except Exception as error:  # whatever it was, the screen must say it
+        except Exception as error:
             _LOG.exception("observing stopped")
             self._failure = f"observing stopped: {sentence(error)}"
         finally:
@@ -132,12 +128,12 @@ class LiveFeed:
             self._landmarks.consume_mark(item)
 
     def ease(self, slower: int) -> None:
-        """Has the explanation brought up to date so many times less often."""
+        """Explain ``slower`` times less often."""
         self._slower = self.explainer.slower = slower
 
     def _explain_anew(self, now_ns: int) -> None:
         if now_ns - self._anew_ns < EXPLAINED_NS:
-            return  # what made it stop may still be there; it says so meanwhile
+            return  # the reason may persist; the failure is shown meanwhile
         self._anew, self._anew_ns = self.explainer.failure, now_ns
         self.explainer = begun_anew(
             self.explainer, self._source.header, self._history, self._landmarks.consume_verdict
@@ -145,7 +141,7 @@ class LiveFeed:
         self.explainer.slower = self._slower
 
     def _with_problems(self, frame: Frame) -> Frame:
-        """The frame, beside it what is wrong with the history and the explanation."""
+        """Return the frame with the problems of the history and of the explanation."""
         anew = f"{self._anew}; it restarted, without the time before" if self._anew else ""
         problems = tuple(filter(None, (self._history.problem, anew)))
         return replace(frame, problems=(*frame.problems, *problems)) if problems else frame
@@ -154,7 +150,6 @@ class LiveFeed:
         return self.transport.latest()
 
     def present(self) -> tuple[Frame, Explained] | None:
-        """The newest frame with its explanation, also while time is held."""
         frame = self.frame_now
         return (frame, explained_by(self.explainer)) if frame is not None else None
 
@@ -165,21 +160,20 @@ class LiveFeed:
         return self._failure or self.recorder.failure or self.transport.failure()
 
     def fail(self, sentence: str) -> None:
-        """Something went wrong outside of the feed; the screen says it."""
+        """Report a failure outside of the feed."""
         self._failure = sentence
 
     def recording(self) -> RecordingState | None:
         return self.recorder.state()
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
-        """Output of the command."""
         return self._log.lines(after, whole=bool(self.outcome())) if self._log else (0, [])
 
     def outcome(self) -> str:
         return self._outcome() if self._outcome is not None else ""
 
     def close(self) -> None:
-        """Ends the source and waits for its last mark."""
+        """End the source and wait for its last mark."""
         self.transport.close()
         self._source.close()
         self.thread.join()

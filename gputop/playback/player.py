@@ -1,4 +1,4 @@
-"""Plays a recording, or the live history, to the screen: a thread of its own seeks and steps."""
+"""Plays a recording or the live history to the screen, in a thread."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger(__name__)
 _SEEK_SLACK_NS = 2_000_000_000
-_STALE_NS = 3_000_000_000  # an explanation this far from the position is about something else
+_STALE_NS = 3_000_000_000  # an explanation this far from the position is not shown
 _AGED_NS = 10_000_000_000
 _LONGEST_TURN_S = 1.0
 _LOOKING = "explaining this moment ..."
@@ -30,12 +30,12 @@ SPEEDS = (0.25, 64.0)
 
 
 def frame_at(reader: ItemReader, index: int) -> Frame:
-    """The frame of a mark, made from the part of the file that it depends on."""
+    """Return the frame of a mark, made from the part of the file that it depends on."""
     return with_damage(_engine_at(reader, index).frame(), reader)
 
 
 def with_damage(frame: Frame, reader: ItemReader) -> Frame:
-    """The frame, told beside it what of the file is damaged or missing: its figures may be too low."""
+    """Return the frame with the file's damage among its problems: figures may be too low."""
     if not reader.problems:
         return frame
     return replace(frame, problems=(*reader.problems, *frame.problems))
@@ -43,26 +43,26 @@ def with_damage(frame: Frame, reader: ItemReader) -> Frame:
 
 def _engine_at(reader: ItemReader, index: int) -> Engine:
     engine = Engine(reader.header)
-    # a sample is older than the mark that shows it: start one mark earlier than the history reaches
+    # samples are older than the mark that shows them: start one mark before the history
     first = index - HISTORY_MARKS - 1
     oldest = int(reader.marks[first]) if first >= 0 else 0
     records_since = int(reader.marks[index]) - WINDOW_NS - _SEEK_SLACK_NS
     closed = False
     for item in reader.items_until(index, records_since, min(oldest, records_since)):
         closed |= engine.feed(item)
-    if not closed:  # the disk refuses now what it gave when the file was opened; the reader's problems say it
+    if not closed:  # the file can no longer be read; the reader's problems have the reason
         engine.feed(_bare_mark(reader, index))
     return engine
 
 
 def _bare_mark(reader: ItemReader, index: int) -> Sample:
-    """A mark of which only the index tells, and the day's clock as the recording began."""
+    """Return a mark with the time of the index and the clock of the recording's start."""
     time_ns, clock = int(reader.marks[index]), WallClock.of_header(reader.header)
     return Sample(MARK, time_ns, {} if clock is None else {"wall_ns": time_ns + clock.most_ns})
 
 
 class ReplayFeed:
-    """Plays a session file: a thread that seeks and steps so that the screen never waits."""
+    """Plays a session file in a thread, so that the screen never waits."""
 
     recorder = None
 
@@ -77,16 +77,16 @@ class ReplayFeed:
         explainer: ReplayExplainer | None = None,
         landmarks: Landmarks | None = None,
     ) -> None:
-        """Stand at a mark.
+        """Begin at a mark.
 
         Args:
             reader: The recording, or the live history.
             start_index: The mark.
             speed: Recorded seconds per second.
-            playing: Whether time runs.
-            frame: The frame of the mark, where it is known already.
-            explainer: Explains the marks; without it ``explain`` makes one that starts at the beginning.
-            landmarks: The moments worth going to; they are looked for in the recording without them.
+            playing: Let time run.
+            frame: The frame of the mark, if known.
+            explainer: Explains the marks; None: ``explain`` makes one, for the whole recording.
+            landmarks: The landmarks; None: searched for in the recording.
         """
         self._reader = reader
         self._engine: Engine | None = None
@@ -94,7 +94,7 @@ class ReplayFeed:
         self._frame = frame if frame is not None else self._frame_at(start_index)
         self._caught_up = False
         self._wanted: int | None = None
-        self._aim = start_index  # where the last key goes to, reached or not: the next step counts from there
+        self._aim = start_index  # the target of the last key, reached or not: steps count from it
         self._playing = playing
         self._speed = speed
         self._clock_ns = float(reader.marks[start_index])
@@ -103,28 +103,24 @@ class ReplayFeed:
         self._closed = False
         self._failure: str | None = None
         self._explainer = explainer
-        self._requested = start_index, True  # the mark to be explained, and whether it is this very one
+        self._requested = start_index, True  # the mark to explain, and whether exactly this one
         self._survey = Survey(reader) if landmarks is None else None
         self._landmarks = landmarks or (self._survey.landmarks if self._survey else Landmarks())
         self.thread = threading.Thread(target=self._run, name="gputop-player", daemon=True)
         self._loader = threading.Thread(target=self._load, name="gputop-why-load", daemon=True)
 
     def start(self, *, explain: bool = True) -> None:
-        """Starts the player.
-
-        Args:
-            explain: Whether to explain from the start; else from ``explain`` on.
-        """
+        """Start the player; without ``explain`` explanations begin with the method of that name."""
         self.thread.start()
         if explain:
             self.explain()
 
     def explain(self) -> None:
-        """Begins to explain; returns at once."""
+        """Begin to explain; return at once."""
         self._loader.start()
 
     def _load(self) -> None:
-        """Makes what explains. It is more code than all else, and the first frame does not need it."""
+        """Import and start the explainer, which the first frame does not need."""
         try:
             if self._traced:
                 from gputop.analysis.live import ReplayExplainer
@@ -135,12 +131,12 @@ class ReplayFeed:
                 self._explainer.show(self._requested[0], exact=self._requested[1])
             if self._survey is not None and not self._closed:
                 self._survey.start()
-        except Exception as error:  # whatever it was, the screen must say it
-            _LOG.exception("nothing is explained")
-            self._failure = f"nothing is explained: {type(error).__name__}: {error}"
+        except Exception as error:
+            _LOG.exception("explanations failed")
+            self._failure = f"explanations failed: {type(error).__name__}: {error}"
 
     def _request(self, index: int, *, exact: bool) -> None:
-        """Has a mark explained, as soon as the explainer is there."""
+        """Have a mark explained, once the explainer is loaded."""
         self._requested = index, exact
         if self._explainer is not None:
             self._explainer.show(index, exact=exact)
@@ -159,10 +155,10 @@ class ReplayFeed:
         return self._frame
 
     def explained(self) -> Explained:
-        """The explanation at the position, or shortly before while it plays."""
+        """Return the explanation at the position, or shortly before while playing."""
         found = explained_by(self._explainer) if self._explainer is not None else Explained()
         ahead = found.end_ns - self.position_ns
-        # while time runs explanations come as they can, and the screen says how old the newest is
+        # while playing, explanations lag behind, and the screen shows their age
         behind = (_AGED_NS if self._playing else _STALE_NS) * max(self._speed, 1.0)
         if found.report is not None and ahead <= _STALE_NS and -ahead <= behind:
             return found
@@ -181,7 +177,6 @@ class ReplayFeed:
         return None
 
     def log_lines(self, after: int) -> tuple[int, list[str]]:
-        """A recording holds no output of commands."""
         return after, []
 
     # -- Transport ----------------------------------------------------------------------------
@@ -190,7 +185,7 @@ class ReplayFeed:
 
     @property
     def caught_up(self) -> bool:
-        """Whether playing has come to the end of what may still grow."""
+        """True if playing has reached the end of a growing history."""
         return self._caught_up
 
     @property
@@ -235,7 +230,7 @@ class ReplayFeed:
         self._wake.set()
 
     def set_speed(self, speed: float) -> None:
-        """Plays faster or slower, within ``SPEEDS``."""
+        """Set the speed, within ``SPEEDS``."""
         self._speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
         self._wake.set()
 
@@ -243,11 +238,11 @@ class ReplayFeed:
         self.seek(self.end_ns)
 
     def landmarks(self) -> tuple[Landmark, ...]:
-        """The moments worth going to, as far as they are found."""
+        """Return the landmarks found so far."""
         return self._landmarks.since(self.start_ns)
 
     def mark(self, text: str, at_ns: int | None = None) -> None:
-        """Marks a moment; a recording is only read, so this is kept until gputop ends."""
+        """Mark a moment until gputop ends: a recording is only read."""
         self._landmarks.add(self.position_ns if at_ns is None else at_ns, MARKED, text)
 
     # -- the player ---------------------------------------------------------------------------
@@ -256,7 +251,7 @@ class ReplayFeed:
         try:
             while not self._closed:
                 self.turn()
-        except Exception as error:  # whatever it was, the screen must say it
+        except Exception as error:
             _LOG.exception("replay stopped")
             self._failure = f"replay stopped: {type(error).__name__}: {error}"
 
@@ -270,7 +265,7 @@ class ReplayFeed:
         if wanted is not None:
             self._go(wanted)
         elif playing:
-            # after ctrl+z and fg it goes on where it was
+            # bounded, so that ctrl+z and fg do not skip
             self._clock_ns += min(time.monotonic() - began, _LONGEST_TURN_S) * 1e9 * self._speed
             self._reader.refresh()
             self._advance(mark_at(self._reader, int(self._clock_ns)))
@@ -278,7 +273,7 @@ class ReplayFeed:
             self._request(self._index, exact=True)
 
     def _pause_s(self) -> float | None:
-        """How long until the next mark is due; None: until the next call."""
+        """Return the seconds until the next mark is due; None: until woken."""
         if not self._playing or self._wanted is not None:
             return 0 if self._wanted is not None else None
         following = min(self._index + 1, self._newest)
@@ -301,7 +296,7 @@ class ReplayFeed:
         self._clock_ns = float(self._reader.marks[index])
 
     def _advance(self, index: int) -> None:
-        """Feeds what lies between two marks; skipped marks are fed too, their frames are not made."""
+        """Feed all items up to a mark, and show its frame."""
         if index > self._index:
             engine = self._engine or _engine_at(self._reader, self._index)
             for item in self._reader.items_between(self._index, index):
@@ -325,7 +320,7 @@ class ReplayFeed:
         self._closed = True
         self._wake.set()
         if self._loader.ident is not None:
-            self._loader.join()  # what it starts is ended here
+            self._loader.join()  # it may still start the explainer
         if self._explainer is not None:
             self._explainer.close()
         if self._survey is not None:
@@ -334,7 +329,7 @@ class ReplayFeed:
 
 
 def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
-    """The newest explanation, as the screen takes it."""
+    """Return the newest explanation for the screen."""
     verdict = explainer.verdict
     if verdict is None or explainer.failure:
         return Explained(problem=explainer.failure)
@@ -352,6 +347,6 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
 
 
 def mark_at(reader: ItemReader, time_ns: int) -> int:
-    """Index of the newest mark that is not after ``time_ns``; the first one when none is."""
+    """Return the index of the newest mark that is not after ``time_ns``, or of the first mark."""
     index = int(reader.marks.searchsorted(time_ns, side="right")) - 1
     return min(max(index, reader.first), len(reader.marks) - 1)

@@ -1,4 +1,4 @@
-"""Records a live session on request, beside its history: the same bytes go to both."""
+"""Records a live session on request; the history and the recording share their bytes."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from replay.writer import SessionWriter
 
 
 def _stopped(text: str) -> str:
-    """A sentence about a recording that has ended by itself, and the next step."""
-    text_of_notice = text if text.startswith("recording ") else f"recording stopped: {text}"
-    return f"{text_of_notice}; R starts another one"
+    """Return a notice about a recording that has failed, with the next step."""
+    notice = text if text.startswith("recording ") else f"recording stopped: {text}"
+    return f"{notice}; R starts another one"
 
 
 class Recorder:
     """Owns the history and the recording.
 
-    ``write``, ``finish`` belong to the thread that reads the source, all else to that of the screen.
+    ``write`` and ``finish`` are for the thread that reads the source, all else for that of the screen.
     """
 
     def __init__(
@@ -35,13 +35,13 @@ class Recorder:
         owner: tuple[int, int] | None = None,
         private: bool = False,
     ) -> None:
-        """Start with the recording that was requested on the command line, if any.
+        """Start with the recording of the command line, if any.
 
         Args:
-            history: Gets everything.
-            writer: A new session file that gets the same from the first item on.
-            owner: User and group id behind sudo, for files to come.
-            private: Whether files disguise processes that are not watched.
+            history: The history of all items.
+            writer: A new session file for all items.
+            owner: User and group id behind sudo, for later files.
+            private: Hide the names of processes that are not watched in files.
         """
         self.history = history
         self.failure: str | None = None

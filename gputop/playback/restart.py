@@ -1,4 +1,4 @@
-"""A live explanation that has stopped begins anew, with what is known of the processes by then."""
+"""Restarts a live explanation that has stopped, with the known state of the processes."""
 
 from __future__ import annotations
 
@@ -22,11 +22,7 @@ def begun_anew(
     *,
     unseen: bool = False,
 ) -> LiveExplainer:
-    """One that explains from now on: more events came than the other could take in, or it failed.
-
-    Returns:
-        It has started, and is fed what comes from now on.
-    """
+    """Return a started explainer in place of one that failed or fell behind, for items from now on."""
     _LOG.warning("%s; it begins anew", failed.failure)
     with history.lock:
         facts, lost, now = history.facts(now=True), history.lost_now(), history.end_ns

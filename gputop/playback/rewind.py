@@ -19,8 +19,7 @@ from replay.past.history_reader import HistoryReader
 class Rewind:
     """Live until it is held; then the moment shown stays, and a player is opened for any other moment.
 
-    What is observed goes on being collected. The player shows the history by the same code that shows
-    recordings. All methods belong to the thread of the screen.
+    Data is still collected meanwhile. All methods are for the screen's thread.
     """
 
     def __init__(
@@ -37,11 +36,11 @@ class Rewind:
 
         Args:
             history: The last minutes.
-            newest: The newest frame.
-            why: The newest explanation.
-            landmarks: The moments worth going to.
-            marked: Takes a marker that is to be recorded.
-            checkpoints: From where explanations of the past can start (see ``ReplayExplainer``).
+            newest: Returns the newest frame.
+            why: Returns the newest explanation.
+            landmarks: The landmarks.
+            marked: Records a marker.
+            checkpoints: Returns where explanations of the past can start (see ``ReplayExplainer``).
         """
         self._history = history
         self._why = why
@@ -68,7 +67,7 @@ class Rewind:
             return self._newest()
         self._held = player.latest() or self._held
         if player.position_ns < self.start_ns:
-            # the history has moved on: the frame stays, its surroundings are gone
+            # the history has dropped this moment: only the frame stays
             self._held_why = self.explained()
             self._close_player()
         return self._held
@@ -139,7 +138,7 @@ class Rewind:
             player.seek(time_ns)
 
     def set_speed(self, speed: float) -> None:
-        """Play this many times as fast as it happened; the present has one speed."""
+        """Set the speed; no effect while live."""
         if not self.live:
             self._speed = min(max(speed, SPEEDS[0]), SPEEDS[1])
             if self._player is not None:
@@ -153,7 +152,7 @@ class Rewind:
         return self._landmarks.since(self.start_ns)
 
     def mark(self, text: str, at_ns: int | None = None) -> None:
-        """Mark a moment; the next mark of the session takes it into the history and the recording."""
+        """Mark a moment; it is recorded with the next mark of the session."""
         at_ns = self.position_ns if at_ns is None else at_ns
         self._landmarks.add(at_ns, MARKED, text)
         self._marked(marker(at_ns, text))
@@ -168,7 +167,7 @@ class Rewind:
             self._held_ns = self._held.time_ns if self._held is not None else 0
 
     def _open(self) -> ReplayFeed | None:
-        """The player at the moment held; None where nothing of the past is there."""
+        """Return the player at the moment held; None without history."""
         if self._player is not None or self._history is None or self._held is None:
             return self._player
         reader = HistoryReader(self._history)
@@ -191,5 +190,5 @@ class Rewind:
     def _close_player(self) -> None:
         player, self._player = self._player, None
         if player is not None:
-            # it may be in the middle of an explanation, and the screen waits for nobody
+            # in a thread, since it may be in the middle of an explanation
             threading.Thread(target=player.close, name="gputop-close", daemon=True).start()

@@ -1,4 +1,4 @@
-"""Reads a recording once, in the background, for the moments that its time bar shows."""
+"""Reads a recording once, in the background, for the landmarks of its time bar."""
 
 from __future__ import annotations
 
@@ -12,19 +12,14 @@ from replay.items import ItemReader
 
 FINEST_NS, COARSEST_NS = 1_000_000_000, 10_000_000_000  # between two explanations
 _LOG = logging.getLogger(__name__)
-_STEPS = 300  # explanations of a recording, as far as the coarsest step allows
-_REST = 1.0  # rests as long as an explanation took: the player and the screen go first
+_STEPS = 300  # explanations of a recording, if the coarsest step allows
+_REST = 1.0  # pause after an explanation, as a multiple of its time: the player and the screen go first
 
 
 class Survey:
-    """Fills landmarks from a recording."""
+    """Collects the landmarks of a recording; the reader may be used by others meanwhile."""
 
     def __init__(self, reader: ItemReader) -> None:
-        """Start with none; ``start`` begins to read.
-
-        Args:
-            reader: The recording; it may be used by others meanwhile.
-        """
         self.landmarks = Landmarks()
         self.failure = ""
         self._reader = reader
@@ -44,12 +39,12 @@ class Survey:
             for sample in self._reader.samples(MARKER):
                 self.landmarks.consume_marker(sample)
             self.read()
-        except Exception as error:  # the bar shows what was found until then
+        except Exception as error:  # the bar keeps what was found until then
             _LOG.exception("the survey of a recording stopped")
             self.failure = f"{type(error).__name__}: {error}"
 
     def read(self) -> None:
-        from gputop.analysis.window import Window  # the screen is there already when this thread loads it
+        from gputop.analysis.window import Window  # late: the first frame does not need it
 
         marks = self._reader.marks
         traced = self._reader.header.get("calls_observed") is not False
@@ -63,7 +58,7 @@ class Survey:
             if isinstance(item, Sample) and item.kind == MARK:
                 self.landmarks.consume_mark(item)
             if window is None or not closed or window.explained_ns < window.end_ns:
-                continue  # of what has ended all is reported
+                continue
             if window.end_ns >= due or window.end_ns in (marks[-1], window.ended_ns):
                 due = window.end_ns + step
                 began = time.thread_time()

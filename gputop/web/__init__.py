@@ -1,1 +1,1 @@
-"""The screen in a browser, through textual-serve; nothing in it changes anything on this machine."""
+"""The screen in a browser, through textual-serve, read-only."""

@@ -1,10 +1,9 @@
-"""Who may talk to the server: who has the token, from the server's own page, under the server's own name.
+"""Access to the server: with the token, from the server's own page, under the server's own name.
 
-The token stands behind the ``#`` of the address, which a browser sends to no server. The page keeps it, and
-says it when it connects (as a subprotocol, which goes to this server alone). There is no cookie: cookies of
-127.0.0.1 go to every port of it, and to any user who listens there. Without a token every page that is open
-in the same browser could connect, and every user of the machine. A name that somebody makes point to
-127.0.0.1 would count as the page's own (DNS rebinding), so the name that was requested counts, too.
+The token stands behind the ``#`` of the address, which browsers do not send. The page sends it as a
+subprotocol when it connects. There is no cookie: cookies of 127.0.0.1 go to every port of it, which any user
+may listen on. Without a token every open page of the browser could connect, and every user of the machine.
+The requested host name is checked against DNS rebinding: names that resolve to 127.0.0.1.
 """
 
 from __future__ import annotations
@@ -17,23 +16,18 @@ from ipaddress import ip_address
 from typing import Final
 
 TOKEN_BYTES: Final = 32
-PROTOCOL: Final = "gputop"  # that the page asks for beside the token, and is granted
+PROTOCOL: Final = "gputop"  # the subprotocol beside the token
 _NAMED: Final = "127.0.0.1"
 LOOPBACK: Final = (_NAMED, "::1", "localhost")
-_ELSEWHERE: Final = (
-    "SSH_CONNECTION",
-    "WSL_DISTRO_NAME",
-)  # the browser is on the other side, which knows 127.0.0.1
+# the browser is likely on the other side, which forwards 127.0.0.1
+_ELSEWHERE: Final = ("SSH_CONNECTION", "WSL_DISTRO_NAME")
 
 
 def own_host(environment: Mapping[str, str] = os.environ) -> str:
-    """An address of this machine alone, another one each time.
+    """Return a random loopback address; behind ssh and in WSL, 127.0.0.1.
 
-    What another user's server at 127.0.0.1 left in the browser (a worker, pages in the cache) is of that
-    address, and would be between the page and its next server.
-
-    Args:
-        environment: Says whether the browser is likely to be elsewhere: behind ssh, or Windows' own.
+    At a fixed address, a worker or cached page of another user's server would come between the page and this
+    server.
     """
     if any(environment.get(name) for name in _ELSEWHERE):
         return _NAMED
@@ -42,11 +36,11 @@ def own_host(environment: Mapping[str, str] = os.environ) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Decides on one request.
+    """Decides on a request.
 
     Attributes:
         host, port: Where the server listens.
-        token: What who steers the screen has to say.
+        token: Required to connect.
     """
 
     host: str
@@ -55,27 +49,27 @@ class Guard:
 
     @property
     def names(self) -> frozenset[str]:
-        """How the server is called in addresses: ``127.0.0.1:8000``."""
-        hosts = {self.host, *(LOOPBACK if _is_loopback(self.host) else ())}  # as ssh leads there
+        """Host names of the server with its port: ``127.0.0.1:8000``."""
+        hosts = {self.host, *(LOOPBACK if _is_loopback(self.host) else ())}  # for ssh forwarding
         return frozenset(f"{_bracketed(host)}:{self.port}" for host in hosts)
 
     @property
     def origin(self) -> str:
-        """What the server's page is of."""
+        """The origin of the server's page."""
         return f"http://{_bracketed(self.host)}:{self.port}"
 
     @property
     def address(self) -> str:
-        """What is typed into the browser."""
+        """The address to open in the browser."""
         return f"{self.origin}/#token={self.token}"
 
     def refusal(self, headers: Mapping[str, str], *, socket: bool) -> str:
-        """Why a request is refused; "" where it is not.
+        """Return why a request is refused, or "".
 
         Args:
-            headers: Of the request, whatever their letters' case.
-            socket: Whether it asks for the connection that steers the screen, which names its page, and the
-                token; the page itself holds nothing.
+            headers: The request's headers, case-insensitive.
+            socket: True for the connection of the screen, which needs the origin and the token; the page
+                itself holds no data.
         """
         if headers.get("Host", "") not in self.names:
             return "unknown host name for this server"

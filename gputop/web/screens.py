@@ -1,4 +1,4 @@
-"""The processes whose screens browsers show, one each, and the one that observes for all of them."""
+"""The processes of the browsers' screens, and the one that observes for all of them."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ from textual_serve.app_service import AppService
 from textual_serve.download_manager import DownloadManager
 
 SMALLEST, LARGEST = (20, 5), (500, 200)  # columns and lines of a browser's terminal
-PATIENCE_S = 5.0  # for a screen that is told to end, or to take what was typed, and for a browser
-LAST_WORDS_S = 1.0  # from its last output to its end
+PATIENCE_S = 5.0  # for a screen to end or to accept keys, and for a browser
+LAST_WORDS_S = 1.0  # from a screen's last output to its end
 SOCKET_NAME = "screens.sock"
-MOST_INPUT = 4096  # bytes of why it cannot observe
+MOST_INPUT = 4096  # bytes of an error
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
 
 def bounded(width: int, height: int) -> tuple[int, int]:
-    """A size within bounds: it comes from outside, and takes memory."""
+    """Return a requested size within bounds, since it costs memory."""
     return (
         min(max(int(width), SMALLEST[0]), LARGEST[0]),
         min(max(int(height), SMALLEST[1]), LARGEST[1]),
@@ -31,7 +31,7 @@ def bounded(width: int, height: int) -> tuple[int, int]:
 
 
 class OneScreen(AppService):
-    """A process of its own for one browser."""
+    """The process of one browser."""
 
     def __init__(
         self,
@@ -40,13 +40,13 @@ class OneScreen(AppService):
         close: Callable[[], Awaitable[None]],
         downloads: DownloadManager,
     ) -> None:
-        """Start nothing yet.
+        """Prepare a screen.
 
         Args:
-            words: The command; no shell looks at them.
-            write_bytes: Takes what the screen draws.
-            close: Is called when the screen has ended.
-            downloads: Unused: nothing is handed out.
+            words: The command, run without a shell.
+            write_bytes: Sends output to the browser.
+            close: Called when the screen has ended.
+            downloads: Required by textual-serve, unused.
         """
         self._words = tuple(words)
         super().__init__(
@@ -71,13 +71,13 @@ class OneScreen(AppService):
         return process
 
     async def stop(self) -> None:
-        """End the process, whatever it does, and wait until it has ended."""
-        process = self._process  # which the task that is waited for still asks for
+        """End the process, by force if needed, and wait for its end."""
+        process = self._process  # still read by the task that stops
         if process is None:
             return
         with suppress(asyncio.TimeoutError, ConnectionError):
             await asyncio.wait_for(super().stop(), PATIENCE_S)
-        with suppress(asyncio.TimeoutError):  # what reads it may have ended before it has
+        with suppress(asyncio.TimeoutError):  # the reader may have ended before the process
             await asyncio.wait_for(process.wait(), LAST_WORDS_S)
         if process.returncode is None:
             with suppress(ProcessLookupError):
@@ -91,17 +91,14 @@ class OneScreen(AppService):
 
 
 class Observation:
-    """The one process that observes for all live screens: its probes are there once for all browsers.
-
-    It begins with the first browser and ends with the last one.
-    """
+    """The process that observes for all live screens, from the first browser to the last."""
 
     def __init__(self, words: Callable[[str], Sequence[str]], folder: str) -> None:
-        """Start nothing yet.
+        """Prepare the process.
 
         Args:
-            words: The command that observes for those who connect at a path.
-            folder: For that path; no other user may enter it.
+            words: Returns the command that observes and listens at a path.
+            folder: The folder of that path, which no other user can enter.
         """
         self.path = os.path.join(folder, SOCKET_NAME)
         self._words = tuple(words(self.path))
@@ -111,7 +108,7 @@ class Observation:
         self._reading: asyncio.Task[None] | None = None
 
     async def join(self) -> str:
-        """A screen is to be opened; return "" where it can connect, else why it cannot."""
+        """Start observing for another screen; return "" or an error."""
         async with self._turn:
             self._screens += 1
             if self._process is None or self._process.returncode is not None:
@@ -131,7 +128,7 @@ class Observation:
         return ""
 
     async def leave(self) -> None:
-        """A screen has ended; with the last one observing does."""
+        """End observing after the last screen."""
         async with self._turn:
             self._screens -= 1
             if not self._screens:
@@ -154,15 +151,15 @@ class Observation:
 
 
 async def _drain(process: Process) -> None:
-    """Its output is read and dropped."""
+    """Read and drop the output."""
     await process.communicate()
 
 
 async def _dropped(_text: str) -> None:
-    """Addresses to open and files to take: the screen has none for a browser."""
+    """Ignore addresses to open and downloads, which the screen has none of."""
 
 
 def _ends_with_us() -> None:
-    """In the child: a killed server leaves no screen behind."""
+    """End the child with the server, even a killed one."""
     _LIBC.prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)
     os.setsid()

@@ -1,4 +1,4 @@
-"""Serves the screen to browsers: textual-serve's terminal in a page of ours, behind a guard."""
+"""Serves the screen to browsers: textual-serve's terminal in gputop's page, behind a guard."""
 
 from __future__ import annotations
 
@@ -20,12 +20,9 @@ from gputop.web.screens import PATIENCE_S, Observation, OneScreen
 
 _LOG = logging.getLogger(__name__)
 MOST_BROWSERS = 8
-MOST_MESSAGE_BYTES = 65_536  # of what a browser sends: keys, clicks, pastes
-TYPED = (
-    4096.0,
-    65_536.0,
-)  # bytes of messages in a second, and at once; a mouse that moves sends half as much
-LEAST = 32  # that a message counts, however short: a key may draw the screen anew
+MOST_MESSAGE_BYTES = 65_536  # from a browser: keys, clicks, pastes
+TYPED = (4096.0, 65_536.0)  # bytes of messages per second, and in a burst; mouse moves need half as much
+LEAST = 32  # bytes that a short message counts as, since a key may redraw the screen
 MOST_OWED_S = 4.0
 _HEADERS = {
     "Cache-Control": "no-store",
@@ -42,20 +39,20 @@ _Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class WebServer:
-    """The screen for at most so many browsers."""
+    """The server, for at most ``MOST_BROWSERS`` browsers."""
 
     def __init__(
         self, words: Sequence[str], guard: Guard, observing: Callable[[], Observation] | None = None
     ) -> None:
-        """Serve nothing yet.
+        """Prepare the server.
 
         Args:
-            words: The command whose screen is shown, one for each browser.
-            guard: Who may see it.
-            observing: Makes what observes for all of them.
+            words: The command of each browser's screen.
+            guard: Decides on requests.
+            observing: Makes the process that observes for all screens; None: not needed.
         """
         self._words, self._guard = tuple(words), guard
-        self._downloads = DownloadManager()  # hands nothing out, but a screen of textual-serve's wants one
+        self._downloads = DownloadManager()  # required by textual-serve, unused
         self._observing = observing
         self._observation: Observation | None = None
         self._browsers = 0
@@ -91,14 +88,14 @@ class WebServer:
             await self._observation.stop()
 
     def _refused(self, request: web.Request) -> web.Response | None:
-        """What who may not is told. The page and what draws it hold nothing, and are for all who come."""
+        """Return the answer to a request that is refused, or None."""
         refused = self._guard.refusal(request.headers, socket=request.path == "/ws")
         return web.Response(status=403, text=f"{refused}\n") if refused else None
 
     async def handle_websocket(self, request: web.Request) -> web.WebSocketResponse:
-        """One browser, from its first look to its last."""
+        """Serve one browser until it disconnects."""
         if self._browsers >= MOST_BROWSERS:
-            raise web.HTTPServiceUnavailable(text=f"{MOST_BROWSERS} browsers are connected already\n")
+            raise web.HTTPServiceUnavailable(text=f"{MOST_BROWSERS} browsers are already connected\n")
         self._browsers += 1
         websocket = web.WebSocketResponse(
             heartbeat=15, max_msg_size=MOST_MESSAGE_BYTES, protocols=(PROTOCOL,)
@@ -118,7 +115,7 @@ class WebServer:
     async def _show(
         self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
     ) -> None:
-        """A screen of its own, over what is observed for all."""
+        """Show a screen, after observing has started."""
         observation = self._observation
         if observation is None:
             await self._draw(request, websocket, size)
@@ -135,7 +132,6 @@ class WebServer:
     async def _draw(
         self, request: web.Request, websocket: web.WebSocketResponse, size: tuple[int, int]
     ) -> None:
-
         async def close() -> None:
             await websocket.close()
 
@@ -154,12 +150,12 @@ class WebServer:
         typed: Callable[[bytes], Awaitable[Any]],
         resized: Callable[[int, int], Awaitable[None]],
     ) -> None:
-        """What a browser sends, to the end of its connection, or of our patience."""
+        """Receive messages, then close the connection."""
         try:
             await self.hear(websocket, typed, resized)
         finally:
             if not websocket.closed and request.transport is not None:
-                request.transport.abort()  # a polite end would read on, up to the other side's
+                request.transport.abort()  # a clean end would keep reading until the browser's end
 
     async def hear(
         self,
@@ -167,9 +163,7 @@ class WebServer:
         typed: Callable[[bytes], Awaitable[Any]],
         resized: Callable[[int, int], Awaitable[None]],
     ) -> None:
-        """Returns at what is no message of our page, at more than a person types, and where a screen takes
-        nothing: what waits for it would outlive the browser.
-        """
+        """Forward messages until one is invalid, they exceed the rate limit, or the screen accepts none."""
         pace = RateLimiter(*TYPED)
         async for message in websocket:
             if message.type != WSMsgType.TEXT or pace.spend(max(len(message.data), LEAST)) > MOST_OWED_S:
@@ -187,17 +181,16 @@ class WebServer:
 
 
 def _file(name: str) -> _Handler:
-    """Hands one of our files out."""
+    """Return a handler that serves a file of this folder."""
     path = Path(__file__).parent / name
 
-    async def handed_out(_request: web.Request) -> web.StreamResponse:
+    async def served(_request: web.Request) -> web.StreamResponse:
         return web.FileResponse(path)
 
-    return handed_out
+    return served
 
 
 def _number(text: str | None, otherwise: int) -> int:
-    """Of an address; it is held within bounds later."""
     try:
         return int(text or otherwise)
     except ValueError:
