@@ -143,7 +143,7 @@ def escape_text(text: str, *, ascii_only: bool = False) -> str:
 
     Args:
         text: A process name, a command line, the name of a GPU, a line of output.
-        ascii_only: Whether everything beyond ASCII becomes ``?`` too.
+        ascii_only: True if everything beyond ASCII becomes ``?`` too.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -249,7 +249,7 @@ def histogram_bars(
         histogram: Counts by power-of-two bucket.
         used: The buckets shown, the same for all rows of a table so that they line up.
         width: The columns there are; neighbouring buckets are added up when there are more buckets.
-        ascii_only: Whether to draw with ASCII.
+        ascii_only: Draw with ASCII.
     """
     first, end = used
     if end <= first or width <= 0:

@@ -43,7 +43,7 @@ def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(numbe
         shown = read_until(master, b"Processes")
         assert not termios.tcgetattr(slave)[3] & termios.ICANON
         process.send_signal(number)
-        shown = read_until(master, b"the terminal has been given back", shown)
+        shown = read_until(master, b"the terminal has been restored", shown)
         assert process.wait(TIMEOUT_S) == -number
         assert termios.tcgetattr(slave)[:4] == before[:4]
         screen, _, outside = shown.rpartition(b"\x1b[?1049l")
@@ -67,7 +67,7 @@ def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
         assert process.wait(TIMEOUT_S) == 0
         while select.select([master], [], [], 0)[0]:
             shown += os.read(master, 65_536)
-        assert b"given back" not in shown
+        assert b"restored, and" not in shown
     finally:
         process.kill()
         process.wait()

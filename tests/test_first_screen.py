@@ -102,7 +102,7 @@ def test_without_a_driver_and_without_cuda_one_calm_sentence_says_so(size: tuple
         spans = [span for pane in screen.app.screen.query(Pane) for span in tokens_of(pane)]
     assert text.count("no NVIDIA driver") == 1
     assert "Try: gputop demo storm" in text
-    assert "no process made a CUDA call so far" in text
+    assert "no process has made a CUDA call yet" in text
     assert "[w] all findings" not in text, "there is none"
     assert [told for told, token in spans if token == "alert"] == []
 
@@ -113,7 +113,7 @@ def test_without_root_it_is_said_what_is_not_seen_and_what_to_type(size: tuple[i
     problem = f"no eBPF without root: {unseen}; to see them: sudo gputop"
     with Shown(fake.frame(storm=False, calls_observed=False, problems=(problem,)), size=size) as screen:
         text = " ".join(screen.text().split())
-    assert "unknown without eBPF, which sees the CUDA calls: gputop check" in text
+    assert "unknown without eBPF, which traces CUDA calls: gputop check" in text
     assert "to see them: sudo gputop" in text
     assert "FIX 1" not in text
 

@@ -198,10 +198,10 @@ def test_a_program_that_pauses_is_not_said_never_to_have_made_a_call() -> None:
     rows = tuple(replace(row, calls=(), exited_ns=None, name="python") for row in frame.processes[:2])
     explained = Explained(called_ns=frame.time_ns - 14 * S)
     said = why_of(explained, replace(frame, processes=rows[:1])).text
-    assert said == f"python ({rows[0].pid}) made no CUDA call for 14 s"
+    assert said == f"python ({rows[0].pid}) has made no CUDA call for 14 s"
     assert (
         why_of(explained, replace(frame, processes=rows)).text
-        == "none of 2 processes made a CUDA call for 14 s"
+        == "none of 2 processes has made a CUDA call for 14 s"
     )
 
 

@@ -523,6 +523,6 @@ def test_what_cannot_be_kept_is_said_in_words_without_names_of_temporary_files(
         keep_group(path, "user")
     said = str(failed.value)
     assert "Errno" not in said
-    assert said.startswith("not kept: ")
-    assert said.endswith(f'to keep it write  group = "user"  in {path}')
+    assert said.startswith("not saved: ")
+    assert said.endswith(f'to save it, write  group = "user"  in {path}')
     assert said.count(str(tmp_path)) == 1

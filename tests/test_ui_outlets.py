@@ -81,7 +81,7 @@ async def test_x_writes_the_frame_that_is_shown_and_never_over_another_file(here
         app.feed.why = told.explained(told.finding())  # type: ignore[attr-defined]
         app.poll()
         await pilot.press("x", "x")
-        assert said(app) == "written: gputop-20251203-160232-2.json"
+        assert said(app) == "saved: gputop-20251203-160232-2.json"
     first, second = sorted(here.iterdir(), key=lambda path: len(path.name))
     made = json.loads(first.read_text())
     assert_valid(made)
@@ -94,7 +94,7 @@ async def test_x_writes_the_frame_that_is_shown_and_never_over_another_file(here
 async def test_s_writes_the_screen_as_a_picture(here: Path) -> None:
     async with running(fake.frame(3)) as (app, pilot):
         await pilot.press("S")
-        assert said(app) == "written: gputop-20251203-160232.svg"
+        assert said(app) == "saved: gputop-20251203-160232.svg"
         await pilot.pause(0.2)
         assert said(app) in text_of(app)
     picture = (here / "gputop-20251203-160232.svg").read_text()
@@ -295,11 +295,11 @@ async def test_the_screen_starts_as_preferred() -> None:
 
 
 async def test_mistakes_in_the_preferences_are_a_banner_beside_what_is_not_observed() -> None:
-    problems = ("/x/config.toml: there is no setting 'colour'",)
+    problems = ("/x/config.toml: unknown setting 'colour'",)
     async with running(fake.frame(), problems=problems) as (app, pilot):
-        assert "there is no setting 'colour'" in text_of(app).split("Processes")[0]
+        assert "unknown setting 'colour'" in text_of(app).split("Processes")[0]
         await pilot.press("exclamation_mark")
-        assert "there is no setting 'colour'" in text_of(app)
+        assert "unknown setting 'colour'" in text_of(app)
 
 
 # -- the command palette --------------------------------------------------------------------------
@@ -322,7 +322,7 @@ async def test_the_palette_finds_an_action_by_its_name_and_does_it() -> None:
 async def test_an_action_of_several_keys_is_in_the_palette_once() -> None:
     async with running(fake.frame()) as (app, _):
         names = [command.title for command in app.get_system_commands(app.screen)]
-        assert "back: unzoom, clear the filter, to the processes, to the verdict" in names
+        assert "back: unzoom, clear the filter, go to the processes, go to the verdict" in names
         assert len(names) == len(set(names))
 
 
@@ -356,4 +356,4 @@ async def test_without_colours_the_cursor_of_the_palette_is_underlined(
 async def test_a_recording_does_not_promise_output_that_it_cannot_have() -> None:
     async with screen_running(fake.frame(), replay=True) as (app, _, pilot):
         await pilot.press("l")
-        assert "A recording keeps no output" in text_of(app)
+        assert "A recording does not hold the command's output" in text_of(app)

@@ -66,8 +66,8 @@ def test_processes_without_cuda_are_said_to_have_used_none() -> None:
     frame = wrapped()
     shell = replace(frame, processes=frame.processes[:1])
     both = replace(frame, processes=frame.processes[:2])
-    assert why_of(Explained(), both).text == "none of 2 processes uses CUDA so far: they made no call"
-    said = f"sh ({shell.processes[0].pid}) uses no CUDA so far"
+    assert why_of(Explained(), both).text == "none of 2 processes has made a CUDA call yet"
+    said = f"sh ({shell.processes[0].pid}) has made no CUDA call yet"
     for size, start in (((120, 40), " "), ((59, 24), "WHY ? ")):
         shown = Shown(shell, size=size).text()
         assert start + said in shown
@@ -79,4 +79,4 @@ def test_no_work_yet_is_never_said_beside_launches() -> None:
     giving = replace(frame, processes=(replace(frame.processes[0], calls=(fake.call(0),)),))
     screen = Shown(giving, size=(59, 24))
     screen.explain(why.explained(gpus=(), span_ns=0, diagnosis=None))
-    assert "WHY ? CUDA calls are seen; not enough of them yet" in screen.text()
+    assert "WHY ? too few CUDA calls so far" in screen.text()

@@ -162,7 +162,7 @@ async def test_r_asks_for_the_past_and_the_name_then_records() -> None:
         await pilot.press("x", "y")
         assert asked(app).startswith("record to gputop-now.gputop")
         await pilot.press("ctrl+u", "enter")
-        assert "type the name" in asked(app)
+        assert "enter a file name" in asked(app)
         await pilot.press(*"a.gputop", "enter")
         assert recorder.started == [("a.gputop", True)]
         feed.state = RecordingState("a.gputop", 1, 1.0)

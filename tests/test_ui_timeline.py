@@ -103,7 +103,7 @@ async def test_without_ebpf_it_is_not_there_and_says_why_where_it_is_asked_for()
     async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, pilot):
         assert "Timeline" not in text_of(app)
         await pilot.press("t")
-        assert "no lanes: calls are not observed without eBPF" in text_of(app)
+        assert "no lanes: CUDA calls are unknown without eBPF" in text_of(app)
 
 
 async def test_its_thread_is_the_one_that_the_cursor_was_put_on() -> None:

@@ -205,15 +205,15 @@ def test_a_gpu_that_is_always_at_work_is_not_called_unknown() -> None:
 
 
 def test_what_is_not_known_is_said() -> None:
-    assert "not enough of them yet to tell when the GPU works" in told(Explained())
-    assert "not enough seen yet" in told(why.explained(span_ns=why.S // 2, steps=None))
-    assert "no process made a CUDA call so far" in told(Explained(), frame=fake.frame(processes=0))
+    assert "too few CUDA calls so far to tell when the GPU works" in told(Explained())
+    assert "not enough data yet" in told(why.explained(span_ns=why.S // 2, steps=None))
+    assert "no process has made a CUDA call yet" in told(Explained(), frame=fake.frame(processes=0))
     assert "no GPU work completed in this time" in told(why.explained(span_ns=0))
     assert "the explanation stopped" in told(Explained(problem="the explanation stopped: KeyError"))
     assert "unknown without eBPF" in told(Explained(), frame=fake.frame(calls_observed=False))
     unclear = why.explained(told=why.account(500, unknown_ms=9_000))
     assert "idle 5–95 %: unknown" in told(unclear), "no source, so a range"
-    assert "the chain is not known" in told(why.explained(unexplained_ns=why.S))
+    assert "the chain is unknown for" in told(why.explained(unexplained_ns=why.S))
 
 
 def test_doubts_stand_in_the_line() -> None:

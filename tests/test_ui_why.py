@@ -225,11 +225,11 @@ def test_without_ebpf_one_sentence_says_so_and_what_to_type() -> None:
 def test_who_uses_no_cuda_is_said_to_use_none() -> None:
     quiet = fake.process(0, calls=0, name="bash", pid=99)
     one = why_of(Explained(), replace(fake.frame(), processes=(quiet,)))
-    assert "bash (99) uses no CUDA so far" in text(one)[0]
+    assert "bash (99) has made no CUDA call yet" in text(one)[0]
     two = why_of(Explained(), replace(fake.frame(), processes=(quiet, replace(quiet, pid=98))))
-    assert "none of 2 processes uses CUDA so far" in text(two)[0]
+    assert "none of 2 processes has made a CUDA call yet" in text(two)[0]
     nobody = why_of(Explained(), replace(fake.frame(), processes=()))
-    assert "no process made a CUDA call so far" in text(nobody)[0]
+    assert "no process has made a CUDA call yet" in text(nobody)[0]
 
 
 @pytest.mark.parametrize("report", [None, made.report(gpus=(), span_ns=0)])

@@ -73,7 +73,7 @@ async def test_the_screen_says_what_is_known_of_it() -> None:
         await pilot.press("tab", "tab", "G", "G", "slash", *"jupyter", "enter")
         shown = text_of(app)
         assert "8.0G" in shown
-        assert "No CUDA call of this process was seen since gputop began." in shown
+        assert "This process has made no CUDA call since gputop began." in shown
 
 
 def test_its_facts_and_figures_are_told_once_it_holds_a_gpu() -> None:

@@ -164,7 +164,7 @@ class GputopApp(Host):
         collect_old()
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Ends in order by such a signal: Textual leaves the terminal raw when one ends the process.
+        """End in order by such a signal: Textual leaves the terminal raw when one ends the process.
 
         The loop's own handlers would give way to the default action at its end, before all is closed.
         """
@@ -212,7 +212,7 @@ class GputopApp(Host):
             self.show()
 
     def _draws_now(self) -> bool:
-        """Whether a frame is drawn: each one, but for a screen of the present that is over its budget."""
+        """True if a frame is drawn: each one, but for a screen of the present that is over its budget."""
         now_s, cost = self.view.clock(), self.view.own_cost
         if self.view.live and cost.slower > 1 and now_s < self._next_draw_s:
             return False
@@ -427,7 +427,7 @@ class GputopApp(Host):
         frame = self.view.frame
         wall_ns, offset_s = (frame.wall_ns, frame.utc_offset_s) if frame else (time.time_ns(), 0)
         try:
-            self.show_message(f"written: {save(stamped(wall_ns, offset_s, ending), text)}")
+            self.show_message(f"saved: {save(stamped(wall_ns, offset_s, ending), text)}")
         except ExportError as error:
             self.show_message(str(error))
 

@@ -38,7 +38,7 @@ def keep_columns(path: Path, table: str, keys: Sequence[str]) -> None:
         NotKeptError: The file cannot be written, or not safely.
     """
     line = f"{table} = [{', '.join(_quoted(key) for key in keys)}]"
-    by_hand = f"for these columns write  {line}  below [columns] in {path}"
+    by_hand = f"to save them, write  {line}  below [columns] in {path}"
     _keep(path, by_hand, lambda text: _changed(text, table, keys, line))
 
 
@@ -49,12 +49,12 @@ def keep_group(path: Path, group: str) -> None:
         NotKeptError: The file cannot be written, or not safely.
     """
     line = f"group = {_quoted(group)}"
-    _keep(path, f"to keep it write  {line}  in {path}", lambda text: _grouped(text, group, line))
+    _keep(path, f"to save it, write  {line}  in {path}", lambda text: _grouped(text, group, line))
 
 
 def _keep(path: Path, by_hand: str, changed: Callable[[str], str]) -> None:
     if in_browser():  # the file is that of the page's server
-        raise NotKeptError("the browser cannot keep preferences: open the screen in a terminal")
+        raise NotKeptError("the browser cannot save preferences: open the screen in a terminal")
     try:
         if os.geteuid() == 0:
             _check_roots(path)
@@ -63,7 +63,7 @@ def _keep(path: Path, by_hand: str, changed: Callable[[str], str]) -> None:
         _write(target, changed(old))
     except (OSError, ValueError) as error:
         reason = (error.strerror or str(error)) if isinstance(error, OSError) else str(error)
-        raise NotKeptError(f"not kept: {reason}; {by_hand}") from error
+        raise NotKeptError(f"not saved: {reason}; {by_hand}") from error
 
 
 def _quoted(key: str) -> str:
@@ -82,7 +82,7 @@ def _check_roots(path: Path) -> None:
         except FileNotFoundError:
             return
         if facts.st_uid != 0 or stat.S_ISLNK(facts.st_mode) or facts.st_mode & 0o022:
-            raise ValueError(f"gputop runs as root and {part} is not root's alone")
+            raise ValueError(f"gputop runs as root, and other users can change {part}")
 
 
 def _text(path: Path) -> str:
@@ -109,7 +109,7 @@ def _changed(text: str, table: str, keys: Sequence[str], line: str) -> str:
     new = _edited(text, table, line if keys else "")
     found = tomllib.loads(new)
     if {**found, "columns": found.get("columns", {})} != wanted:
-        raise ValueError("its [columns] are written in a form that is not changed here")
+        raise ValueError("its [columns] are in a form that gputop cannot change")
     return new
 
 
@@ -128,7 +128,7 @@ def _grouped(text: str, group: str, line: str) -> str:
     if group:
         head += ("" if not head or head.endswith("\n") else "\n") + f"{line}\n"
     if tomllib.loads(head + rest) != wanted:
-        raise ValueError("its group is written in a form that is not changed here")
+        raise ValueError("its group is in a form that gputop cannot change")
     return head + rest
 
 

@@ -39,12 +39,12 @@ class MainScreen(TimeScreen):
     ]  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "why", "Why", tooltip="why the GPU waits: all findings and their chains"),
-        Binding("s", "source", "Source", tooltip="the line of Python that makes the calls, in its file"),
+        Binding("s", "source", "Source", tooltip="show the Python line that makes the calls in its file"),
         quiet_key(
             "escape,backspace",
             "back",
             "Back",
-            "unzoom, clear the filter, to the processes, to the verdict",
+            "unzoom, clear the filter, go to the processes, go to the verdict",
         ),
         quiet_key("z", "zoom", "Zoom", "zoom the focused pane, or restore it"),
         quiet_key("t,6", "timeline", "Timeline", "show or hide the timeline"),
@@ -144,7 +144,7 @@ class MainScreen(TimeScreen):
             self._first().focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signals only where there is who sends them."""
+        """Signal only where there is who sends them."""
         if action == "list" and parameters == ("signal",):
             return self.app.sender is not None
         return super().check_action(action, parameters)

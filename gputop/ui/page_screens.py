@@ -68,7 +68,7 @@ class Page(TimeScreen):
 
     Attributes:
         view: What is shown.
-        chooses: Whether Up and Down choose something on it.
+        chooses: True if Up and Down choose something on it.
     """
 
     chooses = False
@@ -84,7 +84,7 @@ class Page(TimeScreen):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape,backspace,enter", "back", "Back", key_display="Esc", tooltip="back"),
         quiet_key("w", "why", "Why"),
-        Binding("y", "copy", "Copy", tooltip="copy the page, or what is marked"),
+        Binding("y", "copy", "Copy", tooltip="copy the page, or marked text"),
     ]
 
     def __init__(self, view: View) -> None:
@@ -161,7 +161,7 @@ class WhyPage(Page):
         quiet_key("tab", "moment(1)", "Moment", "its next worst moment"),
         quiet_key("shift+tab", "moment(-1)", "Moment", "its previous worst moment"),
         Binding("enter", "go", "Go there", tooltip="go to the selected moment"),
-        Binding("s", "source", "Source", tooltip="the line of the finding, in its file"),
+        Binding("s", "source", "Source", tooltip="show the finding's line in its file"),
         quiet_key("w", "back", "Back", "close this page"),
     ]
 

@@ -95,7 +95,7 @@ def _begin(seen: Callable[[], None]) -> None:
 
 
 def _load() -> None:
-    """Loads what keys open, so that the first of them does not wait for its code either.
+    """Load what keys open, so that the first of them does not wait for its code either.
 
     What was loaded stays: the garbage collector skips it, which saves 50 ms. Among what is older than a
     moment the program looks itself, between two frames, and not in the middle of what a key has begun.

@@ -42,7 +42,7 @@ class Preferences:
         theme: One of ``THEMES``, "" for the usual one.
         glyphs: One of ``GLYPHS``, "" for what the locale can show.
         hide: Panes that are hidden at first.
-        tree: Whether processes are shown as a tree at first.
+        tree: True if processes are shown as a tree at first.
         group: What processes are grouped by at first, "" for nothing.
         columns: By table, the keys of its columns in their order.
         alerts: Rules, as ``--alert`` takes them.
@@ -71,11 +71,11 @@ class Startup:
     Attributes:
         mode: ``live`` or ``replay``.
         rate_hz: How often the newest frame is looked for.
-        ascii: Whether to draw with ASCII only.
+        ascii: Draw with ASCII only.
         selected_pid: The process selected as soon as it appears.
         title: What is watched, for the header.
         preferences: What the user prefers.
-        readonly: Whether other processes are to be left alone.
+        readonly: True if other processes are to be left alone.
         alerts: Rules that are held against what is shown.
         filter: The filter of the processes at first.
         gpus: The only GPUs that are shown; empty for all.
@@ -157,7 +157,7 @@ def _read(path: Path) -> str | None:
 
 
 def _only_roots(path: Path) -> bool:
-    """Whether the file is there; from the top down, so that checked folders cannot be changed.
+    """True if the file is there; from the top down, so that checked folders cannot be changed.
 
     Raises:
         _UnsafeError: A directory above it is not root's alone, or is a link.
@@ -168,7 +168,7 @@ def _only_roots(path: Path) -> bool:
         except (FileNotFoundError, NotADirectoryError):
             return False
         if not stat.S_ISDIR(facts.st_mode):
-            raise _UnsafeError(f"{path} is not used: {directory} is no directory of its own")
+            raise _UnsafeError(f"{path} is not used: {directory} is not a directory, or is a link")
         if facts.st_uid != 0 or facts.st_mode & 0o022:
             # What is not there is no problem.
             if not os.path.lexists(path):
@@ -207,9 +207,9 @@ class _Reading:
         )
         for key in values:
             if key not in SETTINGS:
-                self._add_problem(f"there is no setting {_shown(key)}")
+                self._add_problem(f"unknown setting {_shown(key)}")
         if set(self._panes) - {"storms"} <= set(made.hide):
-            self._add_problem("hide: at least one pane must stay")
+            self._add_problem("hide: at least one pane must stay visible")
             made = replace(made, hide=())
         return replace(made, problems=tuple(self._problems))
 
@@ -233,7 +233,7 @@ class _Reading:
     def _one_of(self, key: str, value: Any, choices: tuple[str, ...]) -> str:
         if value is None or (isinstance(value, str) and value in choices):
             return value or ""
-        self._add_problem(f"{key} = {_shown(value)}: it can be {', '.join(choices)}")
+        self._add_problem(f"{key} = {_shown(value)}: it must be one of {', '.join(choices)}")
         return ""
 
     def _some_of(self, key: str, value: Any, choices: tuple[str, ...]) -> tuple[str, ...]:
@@ -244,7 +244,7 @@ class _Reading:
             return ()
         wrong = [item for item in value if item not in choices]
         if wrong:
-            self._add_problem(f"{key}: {_shown(wrong[0])} is none of {', '.join(choices)}")
+            self._add_problem(f"{key}: {_shown(wrong[0])} is not one of {', '.join(choices)}")
         return tuple(dict.fromkeys(item for item in value if item in choices))
 
     def _rules(self, value: Any) -> tuple[Rule, ...]:
@@ -269,7 +269,7 @@ class _Reading:
             return {}
         for key in value:
             if key not in self._known:
-                self._add_problem(f"columns: {_shown(key)} is none of {', '.join(self._known)}")
+                self._add_problem(f"columns: {_shown(key)} is not one of {', '.join(self._known)}")
         made = {}
         for table, keys in self._known.items():
             chosen = self._some_of(f"columns.{table}", value.get(table), keys)

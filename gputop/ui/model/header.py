@@ -140,7 +140,7 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
 
 
 def calls_text(frame: Frame) -> str:
-    """Calls per second of all processes; ``-`` where they are not observed."""
+    """Call per second of all processes; ``-`` where they are not observed."""
     return format_count(frame.calls_per_second) if frame.calls_observed else "-"
 
 
@@ -151,7 +151,7 @@ def storm_spans(
 
     Args:
         width: Columns; where it is tight the figures are left to the row of the process.
-        traced: Whether eBPF tells who runs instead.
+        traced: True if eBPF tells who runs instead.
         cost: What it costs in GPU time, "" where that is not known.
     """
     who = f"{storm.pid} {glyphs.shown(storm.name)} "

@@ -34,7 +34,7 @@ class OwnCost:
         self._went_up_s = float("-inf")
 
     def consume(self, now_s: float, cpu_s: float) -> bool:
-        """Updates the CPU time since the start; True when ``slower`` has changed.
+        """Update the CPU time since the start; True when ``slower`` has changed.
 
         Args:
             now_s: A clock that only grows.
@@ -76,7 +76,8 @@ class OwnCost:
         if self.slower == 1:
             return ""
         return (
-            f"gputop took over {self._budget:g} % of a CPU: the screen is drawn {self.drawn_hz(rate_hz):g} "
-            f"instead of {rate_hz:g} times a second, and WHY is updated {self.slower} times less often. "
-            "Counts, histories and recordings are complete. The limit is budget in the preferences"
+            f"gputop used more than {self._budget:g} % of a CPU: the screen is drawn "
+            f"{self.drawn_hz(rate_hz):g} instead of {rate_hz:g} times a second, and WHY is updated "
+            f"{self.slower} times less often. Counts, histories and recordings are complete. The limit is "
+            "budget in the preferences"
         )

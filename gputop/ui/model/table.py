@@ -38,12 +38,12 @@ class Column(Generic[T]):
         width: Its columns on the terminal, the least when it may grow.
         cell: Text and token of a row; the text may be longer than the width.
         sort: The value it is sorted by.
-        right: Whether it is aligned right, as numbers are.
+        right: True if it is aligned right, as numbers are.
         keep: Columns with the lowest go first when the terminal is narrow.
         grow: How wide it may become.
-        whole: Whether it grows to that or not at all: a longer word does not fit into a part of it.
-        descending: Whether the biggest come first at first.
-        has: Whether a row has it; without one that has, the column is left out. None: each row has.
+        whole: True if it grows to that or not at all: a longer word does not fit into a part of it.
+        descending: True if the biggest come first at first.
+        has: True if a row has it; without one that has, the column is left out. None: each row has.
         instead: The key of a column that it stands for where there is no room for both.
     """
 
@@ -67,7 +67,7 @@ def needed(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
 
 
 def _has(column: Column[T], rows: Sequence[T], had: set[str]) -> bool:
-    """Whether some row has it, or one had it: what comes and goes would move all else."""
+    """True if some row has it, or one had it: what comes and goes would move all else."""
     if column.has is None or column.key in had:
         return True
     if any(map(column.has, rows)):
@@ -320,8 +320,8 @@ class Table(Generic[T]):
         Args:
             top: The first row in sight.
             count: How many rows there is room for.
-            focused: Whether the keys go here.
-            mark: Whether the selected row is marked when they do not.
+            focused: True if the keys go here.
+            mark: True if the selected row is marked when they do not.
             row_token: The token of cells that have none of their own.
         """
         lead = 1  # the column of the cursor sign

@@ -224,7 +224,7 @@ class View:
 
     @property
     def live(self) -> bool:
-        """Whether the screen shows the present: no time has been gone to."""
+        """True if the screen shows the present: no time has been gone to."""
         return self.transport is None
 
     @property

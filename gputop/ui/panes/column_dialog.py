@@ -20,7 +20,7 @@ from gputop.ui.model.table import Column, Table
 from gputop.ui.panes.dialogs import lines_below
 from gputop.ui.panes.pane import Host, quiet_key
 
-_HINT = "space shows or hides, < > move, d usual ones, Enter keeps, Esc leaves"
+_HINT = "space: show or hide, < >: move, d: defaults, Enter: save, Esc: cancel"
 _WIDTH = 72  # of a line
 
 
@@ -118,11 +118,11 @@ class ColumnDialog(ModalScreen[None]):
         keys = list(self._table.picked_columns)
         self.dismiss()
         if not self._path:
-            self.app.show_message("not kept: there is no home directory for the preferences")
+            self.app.show_message("not saved: there is no home directory for the preferences")
             return
         try:
             keep_columns(Path(self._path), self._table_name, keys)
         except NotKeptError as error:
             self.app.show_message(str(error))
         else:
-            self.app.show_message(f"columns kept in {self._path}")
+            self.app.show_message(f"columns saved in {self._path}")

@@ -323,7 +323,7 @@ class Tabbed(Pane):
 
     @property
     def needed(self) -> bool:
-        """Whether its tab is there; one that says something rarely is there only then."""
+        """True if its tab is there; one that says something rarely is there only then."""
         return True
 
     @property

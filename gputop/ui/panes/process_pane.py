@@ -27,18 +27,18 @@ class Processes(TablePane):
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
             "slash", "filter", "Filter",
-            tooltip="list only some processes: text, !regex, gpu: user: job: container: call: state: …",
+            tooltip="filter the processes: text, !regex, gpu: user: job: container: call: state: …",
         ),
-        quiet_key("o", "freeze", "Freeze", "freeze the row order; values go on"),
-        quiet_key("g", "gpu", "GPU", "processes of one GPU: the next GPU, then all"),
+        quiet_key("o", "freeze", "Freeze", "freeze the row order; values are still updated"),
+        quiet_key("g", "gpu", "GPU", "only the processes of one GPU: the next GPU, then all"),
         quiet_key("e", "tree", "Tree",
                   "process tree with sums, or a list"),
         quiet_key("G", "group", "Group", "group by user, container, pod, job, rank or GPU, with sums"),
         quiet_key("E", "fold", "Fold", "fold or unfold the branch of the selected process"),
         quiet_key("f", "follow", "Follow",
-                  "follow the selected process: keep it selected and in sight"),
+                  "follow the selected process: keep it selected and visible"),
         quiet_key("K", "signal", "Signal",
-                  "send the selected process a signal: a menu, and a question before it is sent"),
+                  "send the selected process a signal, from a menu, after a confirmation"),
     ]  # fmt: skip
     mark = True
     room: int | None = None  # lines that the details leave it; None: as many as it wants
@@ -173,7 +173,7 @@ class Processes(TablePane):
             listing.followed = row
             name = self.view.glyphs.shown(row.name)
             self.app.show_message(
-                f"following {row.pid} {name}: it stays selected and in sight; [f] or moving ends it"
+                f"following {row.pid} {name}: it stays selected and visible; [f] or moving ends it"
             )
         self.view.list()
         self.app.show()

@@ -26,7 +26,7 @@ class Reported(Tabbed):
 
     @abstractmethod
     def known(self, row: ProcessRow, report: Report | None) -> bool:
-        """Whether there is something to tell of a process."""
+        """True if there is something to tell of a process."""
 
     @abstractmethod
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:

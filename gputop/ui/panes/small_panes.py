@@ -138,11 +138,8 @@ class Log(Plain):
     def lines(self, width: int, height: int) -> Sequence[Line]:
         log, glyphs = self.view.log, self.view.glyphs
         if not log:
-            notice = (
-                "No output yet."
-                if self.view.mode == "live"
-                else "A recording keeps no output of the command."
-            )
+            live = self.view.mode == "live"
+            notice = "No output yet." if live else "A recording does not hold the command's output."
             return [glyphs.line([(f" {notice}", "dim")], width)]
         shown = (glyphs.clip(glyphs.shown(text.expandtabs(4)), width - 1) for text in log[-height:])
         return [glyphs.line([(f" {text}", "")], width) for text in shown]

@@ -50,7 +50,7 @@ class TablePane(Pane, inherit_bindings=False):
         quiet_key("comma", "sort(-1)", "Sort left", "sort by the column to the left"),
         Binding("full_stop", "sort(1)", "Sort", key_display=", .", tooltip="sort by the column to the right"),
         Binding("r", "reverse", "Reverse", tooltip="reverse the order"),
-        quiet_key("C", "columns", "Columns", "choose the columns and their order, and keep them"),
+        quiet_key("C", "columns", "Columns", "choose the columns and their order, and save them"),
         quiet_key("y", "copy", "Copy", "copy the row with all its columns, or marked text"),
     ]
 
@@ -266,8 +266,8 @@ class ThreadsPane(DetailTable):
         if self.view.selected is None:
             return process_table.unselected(frame, "threads", self.view.outcome)
         if not self.view.selected.watched:
-            return ("Its threads are not watched: no CUDA call of it was seen.",)
-        return ("No thread was seen in the last window.",)
+            return ("Its threads are not watched: the process made no CUDA call.",)
+        return ("No thread ran in the last window.",)
 
     def row_token(self, row: Any) -> str:
         return call_table.thread_token(row)

@@ -191,7 +191,7 @@ class TimeScreen(PaneScreen):
 
     def _record_to(self, recorder: RecorderControls, path: str, *, history: bool) -> str:
         if not path:
-            return "type the name of a file"
+            return "enter a file name"
         path = os.path.expanduser(path)
         if os.path.lexists(path):
             self._prompt_path(recorder, history=history, occupied=path)

@@ -13,7 +13,7 @@ from gputop.ui.model.time.timeblocks import Picture
 from gputop.ui.panes.pane import Heading, Pane, quiet_key
 from gputop.ui.panes.time_keys import TimeScreen
 
-NO_LANES = "no lane yet: the first seconds are still being analysed"
+NO_LANES = "no lanes yet: the first seconds are still being analysed"
 
 
 class TimelinePane(Pane):
@@ -32,7 +32,7 @@ class TimelinePane(Pane):
 
     @property
     def has_lanes(self) -> bool:
-        """Whether there is something to draw."""
+        """True if there is something to draw."""
         frame = self.view.frame
         if frame is None or self.has_class("-unwanted"):
             return False
@@ -66,7 +66,7 @@ class TimelinePane(Pane):
         view.timeline.chosen_ns = view.chain.moments_ns
         view.timeline.marked_ns = view.marked_ns
         if view.timeline.empty(frame.time_ns):
-            text = NO_LANES if frame.calls_observed else "no lanes: calls are not observed without eBPF"
+            text = NO_LANES if frame.calls_observed else "no lanes: CUDA calls are unknown without eBPF"
             return [view.glyphs.line([(f" {text}", "unknown")], width)]
         subject = view.thread_subject()
         subjects = view.thread_subjects() if self.screen.maximized is self else [subject] if subject else []

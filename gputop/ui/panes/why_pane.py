@@ -41,11 +41,11 @@ class WhyPane(Pane):
         return of[3]
 
     def _is_line(self) -> bool:
-        """Whether there is room for one sentence only: on pages."""
+        """True if there is room for one sentence only: on pages."""
         return not self.has_class("panel")
 
     def _is_narrow(self) -> bool:
-        """Whether the panel does not fit: its parts stand below each other then."""
+        """True if the panel does not fit: its parts stand below each other then."""
         size = self.app.size
         return size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
 

@@ -20,14 +20,14 @@ _UNDO = b"\x1b[0m\x1b[<u" + b"".join(
 )
 _CURSOR = b"\x1b[?25h"
 _MESSAGE = (
-    b"gputop: something ended gputop in the middle (a library that crashed, or a signal); "
-    b"the terminal has been given back, and a recording can be read up to its last second\r\n"
+    b"gputop: gputop was killed (by a crash in a library, or by a signal); "
+    b"the terminal has been restored, and a recording is readable up to its last second\r\n"
 )
 _LOCAL = 3  # place in what tcgetattr returns
 
 
 def main(pipe: int, terminal: int, before: str) -> None:
-    """Waits for the end of gputop.
+    """Wait for the end of gputop.
 
     Args:
         pipe: Ends when gputop does.

@@ -53,9 +53,9 @@ class Palette:
     Attributes:
         name: What it is called on the screen and in the preferences.
         colors: The colour that each colour of theme.py becomes.
-        native: Whether it keeps to the terminal's own colours, its background among them.
-        colored: Whether it has colours at all.
-        light: Whether its background is bright.
+        native: True if it keeps to the terminal's own colours, its background among them.
+        colored: True if it has colours at all.
+        light: True if its background is bright.
     """
 
     name: str
@@ -71,7 +71,7 @@ class Palette:
 
     @property
     def letters(self) -> bool:
-        """Whether it has too few colours to tell causes apart: then letters do."""
+        """True if it has too few colours to tell causes apart: then letters do."""
         return self.native
 
     def style(self, token: str) -> Style:
@@ -159,7 +159,7 @@ def palette_for(wanted: str, *, no_color: bool, color_system: str | None) -> Pal
 
     Args:
         wanted: The name in the preferences, "" for none.
-        no_color: Whether the environment asks for no colours.
+        no_color: True if the environment asks for no colours.
         color_system: How many colours the terminal has, in the words of Rich: ``standard`` is sixteen.
     """
     if no_color or color_system is None:

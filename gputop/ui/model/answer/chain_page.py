@@ -95,7 +95,7 @@ class ChainPage:
         """All lines of the page.
 
         Args:
-            replay: Whether one can go to a moment.
+            replay: True if one can go to a moment.
         """
         report = self._explained.report
         if report is None:
@@ -132,7 +132,7 @@ class ChainPage:
         answer = "no recurring stall"
         if report is not None and report.diagnosis is not None:
             answer += f": {report.diagnosis.title} ({report.diagnosis.level})"
-        text = answer if report else self._explained.problem or "not enough seen yet"
+        text = answer if report else self._explained.problem or "not enough data yet"
         return paragraph(text, "unknown", width, glyphs)
 
 

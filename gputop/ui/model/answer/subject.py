@@ -42,5 +42,5 @@ def _of_report(report: Report) -> int | None:
 
 
 def without_cuda(row: ProcessRow) -> bool:
-    """Whether a process has made no CUDA call that is known of, and is known to be on no GPU."""
+    """True if a process has made no CUDA call that is known of, and is known to be on no GPU."""
     return not row.gpus and not row.calls and not row.calls_per_second and not row.gpu_memory_bytes

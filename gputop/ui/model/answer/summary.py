@@ -84,7 +84,7 @@ class Runs:
             run.watts = row.watts
 
     def _room(self) -> bool:
-        """Whether another process has room: those that ended first give theirs."""
+        """True if another process has room: those that ended first give theirs."""
         gone = [run for run in self.runs.values() if run.row.exited_ns is not None]
         if len(self.runs) >= MOST_RUNS and gone:
             del self.runs[min(gone, key=lambda run: run.row.exited_ns or 0).row.pid]
@@ -151,7 +151,7 @@ def summary_lines(
         recording: The file it is recorded in, "" without one.
     """
     if run is None:
-        return [glyphs.line([(" no CUDA call of a process was seen yet", "dim")], width)]
+        return [glyphs.line([(" no CUDA calls yet", "dim")], width)]
     row = run.row
     command = glyphs.shown(row.command or row.name)
     rows: list[tuple[str, str, str]] = [("program", f"{command} ({row.pid})", "value")]
@@ -160,7 +160,7 @@ def summary_lines(
     before = f", observed for {format_ns(lasted_ns)}" if ran_ns - lasted_ns > NS_PER_S else ""
     ran = format_run(ran_ns) if ran_ns >= 600 * NS_PER_S else format_ns(ran_ns)
     rows.append(("run time", f"{ran}{before}{f', {ended}' if ended else ', it is running'}", ""))
-    steps = "no repeated step was found"
+    steps = "no repeating step found"
     if run.steps:
         steps = f"{format_count(run.steps)} of {format_ns(run.step_ns / run.steps)} each"
     rows.append(("steps", steps, ""))
@@ -168,7 +168,7 @@ def summary_lines(
         seen = f" of {format_ns(run.explained_ns)} of GPU time"
         rows.append(("idle", f"{_range(run.idle_ns, run.explained_ns, glyphs)} %{seen}", "value"))
     else:
-        rows.append(("idle", "not known: too few CUDA calls to tell when the GPU worked", "unknown"))
+        rows.append(("idle", "unknown: too few CUDA calls to tell when the GPU worked", "unknown"))
     if run.joules is not None:
         each = f", {format_joules(run.joules / run.steps)} a step" if run.steps else ""
         mean = f" ({run.joules * NS_PER_S / lasted_ns:.0f} W)" if lasted_ns > 0 else ""

@@ -28,9 +28,9 @@ _EARLY_NS = 4 * NS_PER_S  # before, "unknown" would be early
 _MOSTLY = 0.5  # of a GPU's time: where nothing shows more than that, its idle time is unknown
 _UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
 _MINUTES_FROM_S = 100  # of a time that is reported in seconds before
-_UNTRACED = "unknown without eBPF, which sees the CUDA calls: gputop check says what is missing"
-_NONE = "no process made a CUDA call so far: gputop shows each from its first one on"
-_EARLY = "CUDA calls are seen; not enough of them yet to tell when the GPU works"
+_UNTRACED = "unknown without eBPF, which traces CUDA calls: gputop check shows what is missing"
+_NONE = "no process has made a CUDA call yet: gputop lists each from its first call on"
+_EARLY = "too few CUDA calls so far to tell when the GPU works"
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +72,7 @@ class PanelCause:
         per_step_ns: (low, high) a step; None where there are no steps.
         step_ns: What such a step takes; None where the steps are another process's.
         line: ``transfers.py:60``, "" where it is not known.
-        overhead: Whether it costs the host, not the GPU.
+        overhead: True if it costs the host, not the GPU.
     """
 
     number: str
@@ -109,7 +109,7 @@ class Why:
 
     Attributes:
         when: ``last 10 s, 0.4 s old``, "" where nothing was explained.
-        old: Whether that is so old that it is drawn as old.
+        old: True if that is so old that it is drawn as old.
         kind: The class: ``input-bound``, "" where it is not known.
         level: How sure the class is.
         gpus: By their numbers.
@@ -118,7 +118,7 @@ class Why:
         fix: Of the first cause.
         text: One sentence, shown where there are no causes.
         doubts: What speaks against it, in a few words each.
-        calm: Whether nothing is wrong: the GPU is busy, or no work is requested.
+        calm: True if nothing is wrong: the GPU is busy, or no work is requested.
     """
 
     when: str = ""
@@ -208,12 +208,12 @@ def _without_work(frame: Frame, explained: Explained, outcome: str) -> str:
     alive = [row for row in frame.processes if row.exited_ns is None]
     if alive and explained.called_ns:
         who = f"{alive[0].name} ({alive[0].pid})" if len(alive) == 1 else f"none of {len(alive)} processes"
-        verb = "made no" if len(alive) == 1 else "made a"
+        verb = "has made no" if len(alive) == 1 else "has made a"
         return f"{who} {verb} CUDA call for {_seconds(frame.time_ns - explained.called_ns)}"
     if len(alive) == 1:
-        return f"{alive[0].name} ({alive[0].pid}) uses no CUDA so far: it made no call"
+        return f"{alive[0].name} ({alive[0].pid}) has made no CUDA call yet"
     if alive:
-        return f"none of {len(alive)} processes uses CUDA so far: they made no call"
+        return f"none of {len(alive)} processes has made a CUDA call yet"
     if outcome:
         return f"{outcome} without a CUDA call"
     last = max(frame.processes, key=lambda row: row.exited_ns or 0, default=None)
@@ -302,9 +302,9 @@ def _without_causes(report: Report, lanes: Lanes | None) -> str:
     steps = report.steps.count if report.steps is not None else 0
     few = report.span_ns < _ENOUGH_NS and steps < _ENOUGH_STEPS
     if few or (unestimated and report.span_ns < _EARLY_NS):
-        return "not enough seen yet"
+        return "not enough data yet"
     if report.unexplained_ns > _UNEXPLAINED * report.span_ns:
-        return f"for {format_ns(report.unexplained_ns)} the chain is not known"
+        return f"the chain is unknown for {format_ns(report.unexplained_ns)}"
     if unestimated:
         return "unknown: the program seldom waits, and nothing else shows when the GPU works"
     return "no recurring stall"

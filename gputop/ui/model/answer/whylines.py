@@ -34,7 +34,7 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
     """The panel.
 
     Args:
-        titled: Whether the first line is the heading.
+        titled: True if the first line is the heading.
     """
     if not why.gpus:
         return _sentence(why.text, width, height, glyphs, titled=titled)
@@ -105,7 +105,7 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
 
 
 def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
-    """Whether what is said has room beside the one GPU."""
+    """True if what is said has room beside the one GPU."""
     needed = width_of(glyphs.shown(why.text)) + 2
     return len(why.gpus) == 1 and needed + _cell_least(why.gpus) <= width
 

@@ -119,7 +119,7 @@ def _in_common(label: str, values: list[str]) -> str:
 
 
 def _one_name(frame: Frame) -> bool:
-    """Whether all of several GPUs have the same name: a title says it once."""
+    """True if all of several GPUs have the same name: a title says it once."""
     return len(frame.gpus) > 1 and len({gpu.name for gpu in frame.gpus}) == 1
 
 
@@ -140,12 +140,12 @@ def is_no_gpu_reason(problem: str) -> bool:
 
 
 def offered(column: GpuColumn, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:
-    """Whether some GPU has a figure for a column, or is in trouble, so that it had one a moment ago."""
+    """True if some GPU has a figure for a column, or is in trouble, so that it had one a moment ago."""
     return any(text.trouble(gpu, glyphs) or column.text(gpu, glyphs) != NA for gpu in gpus)
 
 
 def _plan(frame: Frame, width: int, glyphs: Glyphs, *, titled: bool) -> _Plan:
-    """Adds what is optional by rank while the graph keeps its least width."""
+    """Add what is optional by rank while the graph keeps its least width."""
     wanted = [(column.rank, column.width, column) for column in COLUMNS]
     room = width - 4 - 5 - _SPARK_MIN - sum(size for rank, size, _ in wanted if rank == 0)
     name = min(max((len(gpu.name) for gpu in frame.gpus), default=0), _NAME_MAX)
@@ -245,7 +245,7 @@ def _selected(line: Line, selected: bool) -> Line:
 
 
 def has_full_lines(frame: Frame, width: int, height: int) -> bool:
-    """Whether each GPU has a line of its own, below a heading."""
+    """True if each GPU has a line of its own, below a heading."""
     return len(frame.gpus) + 1 <= height and width >= 64
 
 

@@ -79,7 +79,7 @@ def clock_text(gpu: GpuRow, glyphs: Glyphs) -> str:
 
 
 def slowed(gpu: GpuRow) -> bool:
-    """Whether heat or the supply holds the clocks down: that is time lost."""
+    """True if heat or the supply holds the clocks down: that is time lost."""
     return nvml_rows.held_down(gpu.clock_event_reasons)
 
 

@@ -22,9 +22,7 @@ _TITLE, _GAP = 11, "   "
 _HOLD_NS = 3 * NS_PER_S
 _NONE = "The recording has no figures of the machine."
 _NONE_YET = "The machine's figures appear within a second."
-_NO_TOP = (
-    "Processes that use no GPU are not listed: top and btop do that. Preempting ones are named in Threads."
-)
+_NO_TOP = "Processes without a GPU are not listed (see top or btop); those that preempt are named in Threads."
 
 
 class MachineHistory:
@@ -179,7 +177,7 @@ def _rates(label: str, rate: int | None, total: int | None = None) -> list[tuple
     if rate is None:
         return []
     found = [(label, f"{format_bytes(rate)}/s")]
-    return [*found, (f"{label} in all", format_bytes(total))] if total is not None else found
+    return [*found, (f"{label} in total", format_bytes(total))] if total is not None else found
 
 
 def _less(whole: int | None, free: int | None) -> int | None:

@@ -22,7 +22,7 @@ class TooLongError(Exception):
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Ends what is done inside when it has taken so many seconds of a CPU.
+    """End what is done inside when it has taken so many seconds of a CPU.
 
     By a signal, which Python handles in its main thread only: in any other thread there is no limit.
 
@@ -98,11 +98,11 @@ class Filter:
 
     @property
     def slow(self) -> bool:
-        """Whether it was let go, since it took too long: nothing passes any more."""
+        """True if it was let go, since it took too long: nothing passes any more."""
         return self.search is not None and self.search.slow
 
     def passes(self, row: ProcessRow, storms: Collection[int]) -> bool:
-        """Whether a process is listed.
+        """True if a process is listed.
 
         Args:
             storms: Pids of the processes in a storm.
@@ -164,10 +164,10 @@ def _word(word: str) -> Test:
         wanted = word.lower()
         return lambda row, _: wanted in words_of(row).lower()
     if name.lower() not in FIELDS:
-        raise FilterError(f"no field {name!r}: {', '.join(FIELDS)}; !{word} searches for the text")
+        raise FilterError(f"no field {name!r}: use {', '.join(FIELDS)}; !{word} searches for the text")
     values = [part.lower() for part in value.split(",") if part]
     if not values:
-        raise FilterError(f"{name}: needs a value behind the colon")
+        raise FilterError(f"{name}: needs a value after the colon")
     return FIELDS[name.lower()](values)
 
 
@@ -177,7 +177,7 @@ def _text(read: Callable[[ProcessRow], str]) -> Callable[[list[str]], Test]:
 
 def _numbers(name: str, values: list[str]) -> set[int]:
     if not all(value.isascii() and value.isdigit() for value in values):
-        raise FilterError(f"{name}: takes a number, or several: {name}:0,1")
+        raise FilterError(f"{name}: needs a number, or several: {name}:0,1")
     return {int(value[:18]) for value in values}
 
 
@@ -203,7 +203,7 @@ def _call(values: list[str]) -> Test:
 def _state(values: list[str]) -> Test:
     wrong = [value for value in values if value not in STATES]
     if wrong:
-        raise FilterError(f"no state {wrong[0]!r}: {', '.join(STATES)}")
+        raise FilterError(f"no state {wrong[0]!r}: use {', '.join(STATES)}")
     return lambda row, storms: any(_is(row, value, storms) for value in values)
 
 

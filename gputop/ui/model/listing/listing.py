@@ -19,7 +19,7 @@ class Listing:
     Attributes:
         filter: The filter that was typed.
         gpu: The index of the one GPU whose processes are listed, None for all.
-        as_tree: Whether processes stand below the process that started them.
+        as_tree: True if processes stand below the process that started them.
         group: What they are grouped by, one of ``GROUPS``; "" for nothing.
         only: GPUs beside whose processes none is ever listed (``--gpu``); empty for all.
         followed: The process that stays selected, listed and in sight, None for none.
@@ -91,7 +91,7 @@ class Listing:
 
     @property
     def filtered(self) -> bool:
-        """Whether some processes may not be listed."""
+        """True if some processes may not be listed."""
         return bool(self.filter.text) or self.gpu is not None
 
     def clear(self) -> None:

@@ -54,7 +54,7 @@ class ProcessHistory:
         self._ring.put(frame.time_ns, values.tolist(), int(hold_ns), before_ns)
 
     def _make_room(self, wanted: set[int]) -> None:
-        """Forgets those that were not seen for longest, so that the new ones have a row each."""
+        """Forget those that were not seen for longest, so that the new ones have a row each."""
         new = len(wanted - self._rows.keys())
         gone = sorted(self._rows.keys() - wanted, key=lambda pid: self._seen[pid])
         for pid in gone[: max(len(self._rows) + new - MOST, 0)]:

@@ -17,12 +17,12 @@ from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 
 UNWATCHED = (
-    "No CUDA call of this process was seen since gputop began.",
-    "NVML lists it as a user of the GPU: its memory and utilisation, its CPU time and RSS are known.",
+    "This process has made no CUDA call since gputop began.",
+    "NVML lists it as a user of the GPU: its GPU memory and utilisation, CPU time and RSS are known.",
 )
 NO_CALLS = ("No CUDA call ended in the last window.",)
-NO_CUDA = ("This process has not used CUDA so far: no calls were seen, and no GPU memory of it is known.",)
-NO_CALLS_KNOWN = ("Its CUDA calls are not known without eBPF.", "The first problem says why: [!]")
+NO_CUDA = ("This process has not used CUDA so far: it made no call and holds no known GPU memory.",)
+NO_CALLS_KNOWN = ("Its CUDA calls are not known without eBPF.", "[!] shows the reason.")
 LEAST_SHARE = 0.005  # of a CPU's time: who had less is not named
 FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
 _LAYER_WIDTH = 7  # for a word in place of a letter

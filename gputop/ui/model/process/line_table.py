@@ -98,7 +98,7 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
     if frame.lines == "off":
         return NOT_REQUESTED[mode]
     if not row.watched:
-        return ("No CUDA call of it was seen.",)
+        return ("The process made no CUDA call.",)
     if row.unknown_lines:
         calls = f"{format_counted(row.unknown_lines, 'call')} of unknown lines"
         return (f"{calls}: gputop check lists the supported Python interpreters.",)

@@ -167,9 +167,9 @@ def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) ->
         head += f"; it freed {format_counted(held.strangers, 'allocation')} from before it was watched"
     lines += _wrapped(head, width, glyphs, "value")
     if held.lines:
-        lines.append(((f" {'HELD':>6} {'PIECES':>6} {'TOOK':>6} {'TIMES':>6}  {'KIND':<11} LINE", "head"),))
+        lines.append(((f" {'HELD':>6} {'BLOCKS':>6} {'ALLOC':>6} {'CALLS':>6}  {'KIND':<11} LINE", "head"),))
     for row in held.lines:
-        place = row.line.text() if row.line is not None else "not known"
+        place = row.line.text() if row.line is not None else "unknown"
         shown = (
             f" {format_bytes(row.held):>6} {format_count(row.pieces):>6} {format_bytes(row.allocated):>6} "
             f"{format_count(row.takes):>6}  {KINDS.get(row.use, row.use):<11} "

@@ -122,7 +122,7 @@ class SourceText:
 
 
 def _is_newer(source: SourceFile, frame: Frame | None, row: ProcessRow | None) -> bool | None:
-    """Whether the file was changed after the program that runs it was seen first; None: that is not known."""
+    """True if the file was changed after the program that runs it was seen first; None: that is not known."""
     if frame is None or row is None or not frame.wall_ns:
         return False
     ahead = frame.wall_ns - frame.time_ns

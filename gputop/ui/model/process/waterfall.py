@@ -37,7 +37,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Report
 
-NO_STEP = "no step that repeats is known of this process"
+NO_STEP = "no repeating step found in this process"
 LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families
 _BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
 _LABEL = 8
@@ -98,7 +98,7 @@ def waterfall_lines(
     """The lines of a step, as far as they fit.
 
     Args:
-        letters: Whether colours cannot tell the calls apart.
+        letters: True if colours cannot tell the calls apart.
     """
     if step is None:
         return [glyphs.line([(f" {NO_STEP}", "unknown")], width)][: max(height, 0)]
@@ -214,7 +214,7 @@ def _idle_ns(gpu: GpuTimes) -> npt.NDArray[np.int64]:
 
 
 def _idle(step: OneStep, gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
-    """Runs of idle time with the cause of most of it, and how long it is in the run."""
+    """Run of idle time with the cause of most of it, and how long it is in the run."""
     causes = list(dict.fromkeys((one.cause, one.family) for one in gpu.idle))
     if not causes:
         return []

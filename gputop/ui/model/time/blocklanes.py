@@ -52,7 +52,7 @@ class Look:
 
     Attributes:
         glyphs: The signs there are.
-        letters: Whether colours cannot tell meanings apart: none, sixteen, or ASCII.
+        letters: True if colours cannot tell meanings apart: none, sixteen, or ASCII.
     """
 
     glyphs: Glyphs
@@ -60,7 +60,7 @@ class Look:
 
     @property
     def by_letters(self) -> bool:
-        """Whether meanings have letters."""
+        """True if meanings have letters."""
         return self.letters or self.glyphs.ascii
 
 

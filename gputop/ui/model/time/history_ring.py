@@ -123,7 +123,7 @@ class SeenFrames:
         """Note a frame: whether it is new to the history, and the time of the one before it in its stream.
 
         Args:
-            present: Whether it is of the present rather than the one that is shown.
+            present: True if it is of the present rather than the one that is shown.
         """
         last = self._last.get(present)
         new = all(frame is not one for one in self._last.values())

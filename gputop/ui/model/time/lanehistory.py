@@ -66,7 +66,7 @@ class LaneHistory:
         self._range_names: dict[int, list[str]] = {}  # by thread: those of the rows of its ranges
 
     def append(self, lanes: Lanes) -> None:
-        """Joins a window on."""
+        """Join a window on."""
         self._put(MARKS, lanes.first, lanes.marks)
         for gpu in lanes.gpus:
             self._put(("gpu", gpu.label), lanes.first, gpu.shares)

@@ -18,7 +18,7 @@ class TransportView:
     """Where the screen stands in time.
 
     Attributes:
-        playing: Whether time runs.
+        playing: True if time runs.
         speed: Recorded seconds per second.
         landmarks: (time, kind) of the moments worth going to, in order.
     """

@@ -142,7 +142,7 @@ class TimeBlocks:
         self._span = min(max(self._span + by, 0), len(SPANS_S) - 1)
 
     def empty(self, now_ns: int) -> bool:
-        """Whether there is nothing to draw yet, or only what comes after this moment."""
+        """True if there is nothing to draw yet, or only what comes after this moment."""
         return not self._end or self._begin * COLUMN_NS > now_ns + _EARLY_NS
 
     def wanted(self, width: int) -> int:
