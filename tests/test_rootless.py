@@ -263,7 +263,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         terminal.keys(" ".join(words), "Enter")
         # panes are painted one by one: what a terminal holds in between is no frame
         terminal.wait(
-            lambda: _all_in(terminal.screen(), f"› {pid:>6}", "no eBPF without root", "[!] shows the reason"), 30
+            lambda: _all_in(terminal.screen(), f"› {pid:>6}", "no eBPF without root", "shows the reason"), 30
         )
         shown = terminal.screen()
         told = " ".join(shown.split())

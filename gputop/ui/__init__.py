@@ -1,1 +1,1 @@
-"""The screen. ``model`` turns frames into lines of text and knows no Textual; the rest shows them."""
+"""The screen: ``model`` turns frames into lines of text without Textual; the rest shows them."""

@@ -1,4 +1,4 @@
-"""The Textual program: polls the feed, and has the panes look at the view when there is something new."""
+"""The Textual program: polls the feed, and updates the panes when there is something new."""
 
 from __future__ import annotations
 
@@ -44,12 +44,12 @@ from gputop.ui.terminal.terminal_driver import QuickDriver
 _LOG = logging.getLogger(__name__)
 FIRST_POLL_S = 0.03
 SOON_S, SOON_TRIES = 0.015, 40  # after a key that moves in time
-GARBAGE_S = 10.0  # garbage is looked for as often (run.py)
-# and so long after a screen was opened or closed, or has got other styles: most of it is of these
+GARBAGE_S = 10.0  # between two garbage collections (run.py)
+# from a screen opened, closed or restyled, which make most garbage, to a collection
 CLOSED_S = 0.3
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1)
-ALERT_S = 60.0  # so long an alert stays on the screen
-OUTCOME_S = 1.0  # after a signal, until it is told what has become of the process
+ALERT_S = 60.0  # an alert stays on the screen
+OUTCOME_S = 1.0  # from a signal to the report about its process
 _FETCHED_FONT = re.compile(r"@font-face\s*\{.*?\}", re.DOTALL)
 
 
@@ -88,14 +88,14 @@ class GputopApp(Host):
         seen: Callable[[], None] = lambda: None,
         ease: Callable[[int], None] = lambda slower: None,
     ) -> None:
-        """Make the program.
+        """Create the program.
 
         Args:
-            feed: Where frames come from.
-            startup: What the screen is to be.
-            native_log: What native libraries wrote to the terminal's descriptors.
+            feed: The source of frames.
+            startup: The screen's settings.
+            native_log: The output of native libraries to the terminal.
             seen: Called once the first frame is on the screen.
-            ease: Has WHY brought up to date so many times less often.
+            ease: Has WHY updated so many times less often.
         """
         self.preferences = startup.preferences
         self.color_system = color_system_of(os.environ)
@@ -104,7 +104,7 @@ class GputopApp(Host):
         )
         super().__init__(
             driver_class=None if os.environ.get("TEXTUAL_DRIVER") else QuickDriver,
-            ansi_color=self.palette.native,  # decides how Textual takes the colours away for NO_COLOR
+            ansi_color=self.palette.native,  # decides how Textual removes colours for NO_COLOR
         )
         for palette in PALETTES.values():
             self.register_theme(palette.theme())
@@ -134,23 +134,23 @@ class GputopApp(Host):
         return MainScreen(self.view)
 
     def get_key_display(self, binding: Binding) -> str:
-        """How a key is written: in ASCII where all else is."""
+        """Return how a key is written; in ASCII with ``--ascii``."""
         shown = super().get_key_display(binding)
         return shown if shown.isascii() or not self.view.glyphs.ascii else binding.key.capitalize()
 
     def get_theme_variable_defaults(self) -> dict[str, str]:
-        """For themes that are not our own."""
+        """Return defaults for Textual's own themes."""
         return PALETTES["dark"].theme().variables
 
     def on_mount(self) -> None:
         self._first_poll()
-        # after ctrl+z and fg the terminal is blank, also where a line is as it was
+        # after ctrl+z and fg the terminal is blank, even where lines have not changed
         self.app_resume_signal.subscribe(self, lambda _: self.screen.refresh(layout=True))
         if not self.is_headless:
             self._heed_signals(asyncio.get_running_loop())
 
     def _first_poll(self) -> None:
-        """Look often until there is a first frame, then at the rate of frames."""
+        """Poll often until the first frame, then at the rate of frames."""
         self.poll()
         if self._shown_number is None:
             self.set_timer(FIRST_POLL_S, self._first_poll)
@@ -164,20 +164,20 @@ class GputopApp(Host):
         collect_old()
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
-        """End in order by such a signal: Textual leaves the terminal raw when one ends the process.
+        """Exit cleanly on signals: Textual would leave the terminal raw.
 
-        The loop's own handlers would give way to the default action at its end, before all is closed.
+        Not by handlers of the loop, which are removed at its end, before everything is closed.
         """
 
         def heed(number: int, _frame: FrameType | None) -> None:
-            with suppress(RuntimeError):  # the loop has ended: so does the screen
+            with suppress(RuntimeError):  # the loop has ended
                 loop.call_soon_threadsafe(partial(self.exit, 128 + number, return_code=128 + number))
 
         for number in ENDING:
             signal.signal(number, heed)
 
     async def on_event(self, event: events.Event) -> None:
-        """A key or the mouse was used: the user reads, and rows keep their places meanwhile."""
+        """Keep rows in their places while the user uses keys or the mouse."""
         if isinstance(event, events.InputEvent):
             self.view.touch()
         await super().on_event(event)
@@ -212,11 +212,11 @@ class GputopApp(Host):
             self.show()
 
     def _draws_now(self) -> bool:
-        """True if a frame is drawn: each one, but for a screen of the present that is over its budget."""
+        """True if this frame is drawn; not each one while gputop is over its budget, live."""
         now_s, cost = self.view.clock(), self.view.own_cost
         if self.view.live and cost.slower > 1 and now_s < self._next_draw_s:
             return False
-        # half a frame early: the clock of frames is not this one
+        # half a frame early, since frames have a clock of their own
         self._next_draw_s = now_s + 1 / cost.drawn_hz(self._rate_hz) - 0.5 / self._rate_hz
         return True
 
@@ -247,7 +247,7 @@ class GputopApp(Host):
             self.push_screen(SummaryPage(self.view, pid))
 
     def _alert(self, seen: tuple[Frame, Explained] | None) -> None:
-        """Rules that fire: the bell, a message, a marker, a line in the log."""
+        """Report rules that fire: by the bell, a message, a marker and a line in the log."""
         if seen is None:
             return
         for text, time_ns in self.view.alert(*seen):
@@ -257,7 +257,7 @@ class GputopApp(Host):
             self.notify(text, title="alert", severity="warning", timeout=ALERT_S, markup=False)
 
     def _poll_chrome(self) -> tuple[Any, ...]:
-        """Update what changes without a frame; the result differs when the screen has to."""
+        """Update everything that changes without a frame; a different result means a redraw."""
         view, feed, transport = self.view, self.feed, self.feed.transport
         view.failure, view.outcome = feed.failure(), feed.outcome()
         view.recording = state = feed.recording()
@@ -299,7 +299,7 @@ class GputopApp(Host):
         )
 
     def show(self) -> None:
-        """All panes in sight look at the view again: those of the screen, and of those below a question."""
+        """Update all visible panes: those of the screen, and of the screens below a dialog."""
         self._unseen = False
         for screen in reversed(self.screen_stack):
             if isinstance(screen, PaneScreen) and screen.is_mounted:
@@ -349,8 +349,8 @@ class GputopApp(Host):
             self.push_screen(Actions())
 
     def get_system_commands(self, screen: Screen[Any]) -> Iterable[SystemCommand]:
-        """All that keys do here, by name, and the themes."""
-        listed = {"command_palette"}  # of several keys that do the same the first
+        """Yield the keys' actions by name, and the themes."""
+        listed = {"command_palette"}  # of several keys for an action, the first
         for active in screen.active_bindings.values():
             binding = active.binding
             if active.enabled and binding.tooltip and binding.action not in listed:
@@ -377,7 +377,7 @@ class GputopApp(Host):
         )
 
     async def refresh_css(self, animate: bool = True) -> None:  # type: ignore[override]
-        """Apply the styles of the theme piece by piece, so that no key waits for all of it."""
+        """Apply the theme's styles piece by piece, so that keys need not wait for all of it."""
         sheet, old = Stylesheet(variables=self.get_css_variables()), self.stylesheet
         while source := next((one for one in old.source if one not in sheet.source), None):
             css, is_default, tie_breaker, scope = old.source[source]
@@ -404,7 +404,7 @@ class GputopApp(Host):
     # -- files and signals --------------------------------------------------------------------
 
     async def action_export(self) -> None:
-        """The frame and its verdict as JSON; hundreds of processes take longer than the screen may wait."""
+        """Save the frame and its verdict as JSON, in a thread: hundreds of processes take long."""
         frame, report = self.view.frame, self.view.explained.report
         if frame is None:
             self.show_message("there is no frame yet")
@@ -418,7 +418,7 @@ class GputopApp(Host):
         self._save("json", await asyncio.to_thread(made) + "\n")
 
     def action_picture(self) -> None:
-        # Rich names fonts to be fetched from the network; opening a picture should fetch nothing.
+        # without Rich's fonts, which a viewer would fetch from the network
         self._save("svg", _FETCHED_FONT.sub("", self.export_screenshot(title="gputop")))
 
     def _save(self, ending: str, text: str) -> None:
@@ -432,7 +432,7 @@ class GputopApp(Host):
             self.show_message(str(error))
 
     def show_outcome(self) -> None:
-        """What has become of the process that a signal was sent to."""
+        """Show what became of the process that a signal was sent to."""
         if self.sender is not None and (outcome := self.sender.outcome()):
             self.show_message(outcome)
 
@@ -443,5 +443,5 @@ class GputopApp(Host):
         super()._handle_exception(error)
 
     def _fatal_error(self) -> None:
-        # Textual would print a traceback over the user's terminal; run_app says one sentence instead.
+        # run_app prints one sentence in place of Textual's traceback
         self._close_messages_no_wait()

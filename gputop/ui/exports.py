@@ -1,4 +1,4 @@
-"""Writes what is on the screen to new files: never over another one, and for the user behind sudo."""
+"""Saves the screen's content to new files, owned by the user behind sudo; nothing is overwritten."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ MOST_NAMES = 1_000
 
 
 class ExportError(Exception):
-    """The file could not be written; the text says why and what to do."""
+    """The file could not be written; the text is for the user."""
 
 
 def save(name: str, text: str) -> str:
     """Write a new file in the current directory.
 
     Args:
-        name: How it is to be called; where that is taken a number is put before the ending.
-        text: What is written, as UTF-8; what UTF-8 does not have is escaped.
+        name: Its name; if that exists, a number is put before the ending.
+        text: Its content, written as UTF-8; surrogates are escaped.
 
     Returns:
-        The name it got.
+        The final name.
 
     Raises:
         ExportError: It cannot be written; nothing is left behind.
@@ -53,19 +53,19 @@ def save(name: str, text: str) -> str:
 
 
 def free_name(path: str) -> str:
-    """The path, or one like it that nothing has: ``run.msgpack``, ``run-2.msgpack``."""
+    """Return the path, or if it exists a similar one: ``run.msgpack``, ``run-2.msgpack``."""
     stem, ending = os.path.splitext(path)
     names = (path, *(f"{stem}-{number}{ending}" for number in range(2, MOST_NAMES)))
     return next((name for name in names if not os.path.lexists(os.path.expanduser(name))), path)
 
 
 def stamped(wall_ns: int, utc_offset_s: int, ending: str) -> str:
-    """A name with the moment that is shown: ``gputop-20261121-190501.json``.
+    """Return a file name with a moment: ``gputop-20261121-190501.json``.
 
     Args:
         wall_ns: The moment, ns since the epoch.
-        utc_offset_s: The zone that it is reported in.
-        ending: What follows the dot.
+        utc_offset_s: Its time zone.
+        ending: The file's extension.
     """
     moment = time.gmtime(max(wall_ns // 1_000_000_000 + utc_offset_s, 0))
     return f"gputop-{time.strftime('%Y%m%d-%H%M%S', moment)}.{ending}"

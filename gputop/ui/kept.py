@@ -1,4 +1,4 @@
-"""Writes what was chosen on the screen into the file of preferences; all else in it stays as it is."""
+"""Writes choices made on the screen into the preferences file; the rest of the file is unchanged."""
 
 from __future__ import annotations
 
@@ -20,15 +20,13 @@ from gputop.process.terminal import in_browser
 from gputop.ui.model.config import MOST_BYTES
 
 _SECTION = re.compile(r"^[ \t]*\[([^\[\]\n]*)\][ \t]*(?:#.*)?$", re.MULTILINE)
-
-
 _GROUP = re.compile(
     r"""^[ \t]*(?:group|"group")[ \t]*=[ \t]*["'][^"'\n]*["'][ \t]*(?:#[^\n]*)?(?:\n|\Z)""", re.M
 )
 
 
 class NotKeptError(Exception):
-    """It could not be written; the text says why, and what to write by hand."""
+    """The file could not be written; the text has the reason, and the line to write by hand."""
 
 
 def keep_columns(path: Path, table: str, keys: Sequence[str]) -> None:
@@ -53,12 +51,12 @@ def keep_group(path: Path, group: str) -> None:
 
 
 def _keep(path: Path, by_hand: str, changed: Callable[[str], str]) -> None:
-    if in_browser():  # the file is that of the page's server
+    if in_browser():  # the file belongs to the page's server
         raise NotKeptError("the browser cannot save preferences: open the screen in a terminal")
     try:
         if os.geteuid() == 0:
             _check_roots(path)
-        target = Path(os.path.realpath(path))  # a link into somebody's collection of such files stays one
+        target = Path(os.path.realpath(path))  # a link, as to a dotfiles repository, stays a link
         old = _text(target)
         _write(target, changed(old))
     except (OSError, ValueError) as error:
@@ -71,11 +69,7 @@ def _quoted(key: str) -> str:
 
 
 def _check_roots(path: Path) -> None:
-    """What root writes must not be led elsewhere by others.
-
-    Raises:
-        ValueError: A directory above it, or the file, is not root's alone.
-    """
+    """Raise ValueError if other users can change the file or a directory above it."""
     for part in (*reversed(path.parents), path):
         try:
             facts = part.lstat()
@@ -97,10 +91,10 @@ def _text(path: Path) -> str:
 
 
 def _changed(text: str, table: str, keys: Sequence[str], line: str) -> str:
-    """The text with another setting, checked against what it says then.
+    """Return the text with a table's columns changed; the result is parsed to check it.
 
     Raises:
-        ValueError: The file is no TOML, or has these settings in another form.
+        ValueError: The file is not TOML, or has these settings in another form.
     """
     before = tomllib.loads(text)
     wanted: dict[str, Any] = {**before, "columns": {**before.get("columns", {}), table: list(keys)}}
@@ -114,10 +108,10 @@ def _changed(text: str, table: str, keys: Sequence[str], line: str) -> str:
 
 
 def _grouped(text: str, group: str, line: str) -> str:
-    """The text with another group, checked against what it says then.
+    """Return the text with the group changed; the result is parsed to check it.
 
     Raises:
-        ValueError: The file is no TOML, or has this setting in another form.
+        ValueError: The file is not TOML, or has this setting in another form.
     """
     wanted = {**tomllib.loads(text), "group": group}
     if not group:
@@ -152,7 +146,7 @@ def _edited(text: str, table: str, line: str) -> str:
 
 
 def _write(path: Path, text: str) -> None:
-    """Whole or not at all, with the rights that the file had."""
+    """Replace the file atomically; its mode is unchanged."""
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     mode = stat.S_IMODE(path.stat().st_mode) if path.exists() else 0o600
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)

@@ -1,4 +1,4 @@
-"""The main screen: which panes there are, and the keys that are about more than one of them."""
+"""The main screen: its panes, and the keys for more than one of them."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from gputop.ui.panes.why_pane import PANEL_WIDTH, WhyPane
 
 
 class MainScreen(TimeScreen):
-    """All that is reported at a glance."""
+    """The screen with all panes."""
 
     AUTO_FOCUS = "WhyPane"
     ALLOW_IN_MAXIMIZED_VIEW = "Header, WhyPane, Banner, TimeBar, Keys"
@@ -48,7 +48,7 @@ class MainScreen(TimeScreen):
         ),
         quiet_key("z", "zoom", "Zoom", "zoom the focused pane, or restore it"),
         quiet_key("t,6", "timeline", "Timeline", "show or hide the timeline"),
-        # where the cursor is in no table these are for the processes
+        # for the processes, while the cursor is in no table
         *(
             Binding(one.key, f"list('{one.action}')", one.description, show=one.show, tooltip=one.tooltip)
             for one in Processes.BINDINGS
@@ -73,9 +73,9 @@ class MainScreen(TimeScreen):
     def __init__(self, view: View) -> None:
         super().__init__()
         self._view = view
-        self._hidden: set[str] = set()  # what is hidden on the screen
-        self._others: list[Widget] = []  # what gives no room away
-        self._deep = 0, 0  # the selected process, and the most rows that its details had
+        self._hidden: set[str] = set()  # panes hidden now
+        self._others: list[Widget] = []  # widgets of fixed height
+        self._deep = 0, 0  # the selected process, and the largest number of rows of its details
 
     def panes(self) -> ComposeResult:
         view = self._view
@@ -106,14 +106,14 @@ class MainScreen(TimeScreen):
         super().show()
 
     def _share_room(self) -> None:
-        """Rows of tables come before the further lanes of the timeline and links of the chain."""
+        """Divide the lines: rows of tables first, then more lanes of the timeline and links of the chain."""
         processes, timeline = self.query_one(Processes), self.query_one(TimelinePane)
         chain, chart, view = self.query_one(Chain), self.query_one(Chart), self._view
         if not self.has_class("-roomy") or self.maximized is not None or view.log_shown:
             processes.room = timeline.room = chain.room = chart.room = None
             return
         vast = self.has_class("-vast") and self.has_class("-huge")
-        if not self._others:  # looking for several kinds took a quarter of what a drawn frame costs
+        if not self._others:  # once: this query was a quarter of a frame's cost
             several = self.query("Header, WhyPane, Banner, Storms, Log, TimeBar, Keys")
             self._others = [*several.results(Widget), self.query_one("#top")]
         left = self.size.height - sum(one.outer_size.height for one in self._others if one.display)
@@ -144,13 +144,13 @@ class MainScreen(TimeScreen):
             self._first().focus()
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Signal only where there is who sends them."""
+        """Disable signals without a sender."""
         if action == "list" and parameters == ("signal",):
             return self.app.sender is not None
         return super().check_action(action, parameters)
 
     def key_upper_k(self) -> None:
-        """Show why no signal is sent."""
+        """Show why signals are disabled."""
         if self.app.sender is None:
             recorded = self.app.view.mode != "live"
             self.app.show_message(
@@ -178,7 +178,7 @@ class MainScreen(TimeScreen):
         self.app.push_screen(MachinePage(self._view))
 
     def action_source(self) -> None:
-        """The line that is selected, else the finding's, else the costliest of the process."""
+        """Open the source of the finding's, the selected or the process's most expensive line."""
         from gputop.ui.page_screens import SourcePage
 
         finding, row = self._view.chain.selected, self._view.selected
@@ -194,7 +194,7 @@ class MainScreen(TimeScreen):
 
     @on(TablePane.Opened)
     def _opened(self, event: TablePane.Opened) -> None:
-        """From a process to its calls, from a call to its page, from a line to its source."""
+        """Open a process's calls, a call's page, a line's source."""
         from gputop.ui.page_screens import CallPage
 
         details = self.query_one(Details)
@@ -210,25 +210,25 @@ class MainScreen(TimeScreen):
     # -- panes --------------------------------------------------------------------------------
 
     async def action_processes(self, action: str) -> None:
-        """Keys of tables, pressed where there is none, are for the processes."""
+        """Run a table's action on the processes, for keys pressed outside of tables."""
         table = self._first()
         if isinstance(table, TablePane):
             table.focus()
             await table.run_action(action)
 
     async def action_list(self, action: str) -> None:
-        """Keys that choose what is listed, wherever the cursor is."""
+        """Run an action of the processes, wherever the cursor is."""
         await self.query_one(Processes).run_action(action)
 
     async def action_edge(self, edge: int) -> None:
-        """To the oldest or the newest moment; live to the first or the last process."""
+        """Go to the oldest or the newest moment; live, to the first or the last process."""
         if self._view.live:
             await self.action_processes("last" if edge else "first")
         else:
             self.go_to_edge(edge)
 
     def _first(self) -> Pane:
-        """The first pane with rows that is not hidden."""
+        """Return the first visible pane with rows."""
         panes: list[Pane] = [*self.query(Processes), *self.query(Tabbed), *self.query(Gpus)]
         return next(pane for pane in panes if not pane.has_class("-hidden"))
 
@@ -273,7 +273,7 @@ class MainScreen(TimeScreen):
         self.call_after_refresh(self.show)
 
     def action_pane(self, name: str) -> None:
-        """Hide a pane or show it again; the last one that the keys can go to stays."""
+        """Hide or show a pane; the last one that can have the focus stays."""
         hidden = self._view.hidden
         if name in hidden:
             hidden.discard(name)

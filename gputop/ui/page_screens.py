@@ -1,4 +1,4 @@
-"""The pages: each is a screen with one text that scrolls, between the header and the keys."""
+"""The pages: screens with one scrolling text between the header and the keys."""
 
 from __future__ import annotations
 
@@ -37,11 +37,6 @@ class PageText(Pane):
     """The text of a page."""
 
     def __init__(self, view: View, page: Page) -> None:
-        """Show a page's text.
-
-        Args:
-            page: Whose text it is.
-        """
         super().__init__(view, id="text")
         self._page = page
 
@@ -59,7 +54,7 @@ class PageText(Pane):
         return [glyphs.line(line, width) for line in shown]
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Where Up and Down choose something on the page they do not scroll it."""
+        """Disable scrolling by Up and Down on pages where they choose something."""
         return action not in ("scroll_up", "scroll_down") or not self._page.chooses
 
 
@@ -67,7 +62,7 @@ class Page(TimeScreen):
     """A text over the whole screen.
 
     Attributes:
-        view: What is shown.
+        view: The state of the screen.
         chooses: True if Up and Down choose something on it.
     """
 
@@ -101,16 +96,16 @@ class Page(TimeScreen):
         yield Keys(self.view)
 
     def heading(self) -> str:
-        """What stands above its text."""
+        """Return the title."""
         return self.title or ""
 
     def head(self, width: int) -> Sequence[Line]:
-        """Lines that stay."""
+        """Return lines that do not scroll."""
         return ()
 
     @abstractmethod
     def lines(self, width: int) -> Sequence[Line]:
-        """All lines that scroll."""
+        """Return all lines that scroll."""
 
     def action_back(self) -> None:
         self.dismiss()
@@ -125,7 +120,7 @@ class Page(TimeScreen):
 
 
 class SummaryPage(Page):
-    """What a process was: run time, steps, idle time, causes, energy, and where its recording is."""
+    """A process's run time, steps, idle time, causes, energy and recording."""
 
     TITLE = "Summary"
 
@@ -151,7 +146,7 @@ class SummaryPage(Page):
 
 
 class WhyPage(Page):
-    """Every finding, and the chain of the selected one down to what is to blame."""
+    """All findings, and the chain of the selected one."""
 
     chooses = True
     TITLE = "Why the GPU waits"
@@ -200,7 +195,8 @@ class SourcePage(Page):
         """Read the file.
 
         Args:
-            line: The line; None when there is none to show.
+            view: The state of the screen.
+            line: The line, or None.
             pid: The process whose calls are counted.
         """
         super().__init__(view)
@@ -214,7 +210,7 @@ class SourcePage(Page):
     def _centre(self) -> None:
         top = max(self._text.place - max(self.app.size.height // 2 - 3, 1), 0)
         text = self.query_one(PageText)
-        text.show()  # it knows how long it is from now on
+        text.show()  # sets its length
         text.scroll_to(y=top, animate=False, force=True)
 
     def head(self, width: int) -> Sequence[Line]:
@@ -225,7 +221,7 @@ class SourcePage(Page):
 
 
 class CallPage(Page):
-    """How long the calls of the selected function took."""
+    """Durations of the calls of the selected function."""
 
     chooses = True
     TITLE = "Call"
@@ -245,7 +241,7 @@ class CallPage(Page):
 
 
 class GpuPage(Page):
-    """Every figure of one GPU."""
+    """All figures of one GPU."""
 
     chooses = True
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -270,7 +266,7 @@ class GpuPage(Page):
 
 
 class MachinePage(Page):
-    """CPUs, memory, disks and network of the machine."""
+    """The machine's CPUs, memory, disks and network."""
 
     TITLE = "Machine"
     BINDINGS: ClassVar[list[BindingType]] = [quiet_key("H", "back", "Back", "close this page")]
@@ -297,7 +293,7 @@ class ProblemsPage(Page):
 
 
 class HelpPage(Page):
-    """All keys, and what the columns mean."""
+    """All keys, and the meaning of the columns."""
 
     TITLE = "Help"
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -309,7 +305,8 @@ class HelpPage(Page):
         """Collect the keys.
 
         Args:
-            places: Where keys work: the title, and the widget or screen.
+            view: The state of the screen.
+            places: Widgets and screens with keys, each with its title.
         """
         super().__init__(view)
         listed = set[str]()
@@ -346,7 +343,7 @@ class HelpPage(Page):
         self.app.prompt_text("search help", self._search, apply, hint="a part of a text")
 
     def action_back(self) -> None:
-        """All entries again, then close the page."""
+        """Clear the search, or close the page."""
         if self._search:
             self._search = ""
             self.show()

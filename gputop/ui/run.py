@@ -1,4 +1,4 @@
-"""Runs the screen on a terminal, and gives the terminal back whatever happens."""
+"""Runs the screen on a terminal, which is restored in any case."""
 
 from __future__ import annotations
 
@@ -44,10 +44,10 @@ def run_app(
     """Show the screen until the user quits.
 
     Args:
-        feed: Where frames come from.
-        startup: What the screen is to be.
-        seen: Called once the first frame is on the screen: what that does not need begins here.
-        ease: Has WHY brought up to date so many times less often: gputop is over its budget.
+        feed: The source of frames.
+        startup: The screen's settings.
+        seen: Called once the first frame is on the screen, to start everything that it does not need.
+        ease: Has WHY updated so many times less often, while gputop is over its budget.
 
     Returns:
         The exit status: 0, 1 when there is no terminal or the screen failed, 128 + n after signal n.
@@ -55,7 +55,7 @@ def run_app(
     if not (_is_terminal(0) and _is_terminal(1)) and not in_browser():
         sys.stderr.write(NO_TERMINAL + "\n")
         return 1
-    # Not before the check: a program that cannot have a screen needs no 80 ms of imports.
+    # 80 ms of imports, after the check
     from gputop.ui.app import ENDING, GputopApp
     from gputop.ui.terminal.native_log import NativeLog
     from gputop.ui.terminal.terminal_guard import TerminalGuard
@@ -82,23 +82,23 @@ def run_app(
     if crash is not None:
         _LOG.error("the screen ended", exc_info=crash)
     if isinstance(crash, OSError) and crash.errno == errno.EIO:
-        crash, status = None, 128 + signal.SIGHUP  # the terminal has gone before its signal came
-    if status != 128 + signal.SIGHUP:  # else no user is there any more
+        crash, status = None, 128 + signal.SIGHUP  # the terminal is gone, before its signal
+    if status != 128 + signal.SIGHUP:  # else the terminal is gone
         _print_after(log.lines(), crash)
     return 1 if crash else status if status is not None else (app.return_code or 0)
 
 
 def _begin(seen: Callable[[], None]) -> None:
-    """The first frame is on the screen."""
+    """Start what waits for the first frame on the screen."""
     seen()
     threading.Thread(target=_load, name="gputop-later", daemon=True).start()
 
 
 def _load() -> None:
-    """Load what keys open, so that the first of them does not wait for its code either.
+    """Import the modules of pages, so that their first key need not wait.
 
-    What was loaded stays: the garbage collector skips it, which saves 50 ms. Among what is older than a
-    moment the program looks itself, between two frames, and not in the middle of what a key has begun.
+    The garbage collector skips them afterwards, which saves 50 ms; older objects are collected between two
+    frames, not while a key is handled.
     """
     for module in _LATER:
         import_module(module)
@@ -113,7 +113,7 @@ def _is_terminal(descriptor: int) -> bool:
 
 
 def _print_after(lines: list[str], crash: BaseException | None) -> None:
-    """Print after the screen has closed what it could not show."""
+    """Print the output of libraries and the error, after the screen has closed."""
     if lines:
         sys.stderr.write(
             f"gputop: {format_counted(len(lines), 'line')} that libraries wrote during the run:\n"

@@ -1,4 +1,4 @@
-"""Sends signals to other processes, with the rights of this one."""
+"""Sends signals to other processes."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from gputop.process.signals import OFFERED, Aim, SignalError, SignalTarget
 
 
 class OwnSender:
-    """Sends signals from this process, with its rights.
+    """Sends signals with the privileges of this process.
 
     Attributes:
-        offered: The signals, each with what it does.
+        offered: The signals, each with its effect.
     """
 
     offered = OFFERED
 
     def __init__(self, sent: Callable[[], object]) -> None:
-        """Aim at nobody.
+        """Create a sender without a target.
 
         Args:
-            sent: Called after a signal, to look later what has become of the process.
+            sent: Called after a signal, to report later what became of the process.
         """
         self.aim: Aim | None = None
         self._sent = sent
 
     def refusal(self, row: ProcessRow) -> str:
-        """Why no signal can be sent to a process, "" when one can."""
+        """Aim at a process; return why it cannot be signalled, or ""."""
         self.let_go()
         try:
             self.aim = Aim(SignalTarget(row.pid, row.name, row.user, row.start_ns))
@@ -36,7 +36,7 @@ class OwnSender:
         return ""
 
     def send(self, row: ProcessRow, index: int) -> str:
-        """Send one of ``offered``; says what came of it."""
+        """Send one of ``offered``; return an error or ""."""
         if self.aim is None:
             return "nothing was sent"
         try:
@@ -47,13 +47,13 @@ class OwnSender:
         return refusal
 
     def outcome(self) -> str:
-        """What has become of the process since, "" where none was aimed at; aims at nobody any more."""
+        """Return what became of the target, "" without one; release it."""
         outcome = self.aim.outcome() if self.aim is not None else ""
         self.let_go()
         return outcome
 
     def let_go(self) -> None:
-        """Aim at nobody any more."""
+        """Release the target."""
         if self.aim is not None:
             self.aim.close()
         self.aim = None

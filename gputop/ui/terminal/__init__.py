@@ -1,1 +1,1 @@
-"""The terminal: Textual's driver, its colours, and giving it back whatever happens."""
+"""The terminal: Textual's driver, the colours, and restoring it in any case."""

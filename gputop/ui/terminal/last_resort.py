@@ -1,9 +1,8 @@
-"""Restores the terminal when gputop could not: a small process of its own that outlives a crash.
+"""Restores the terminal after a crash of gputop, in a small process of its own.
 
-Run as a script by ``terminal_guard.py``. A library that crashes, a signal that cannot be caught and a
-machine without memory leave no time for anything; a terminal that was left raw shows nothing of what is
-typed. Reads a pipe until it ends: a byte before means that gputop has done it itself. Knows nothing of
-gputop, so that it starts fast and stays small.
+Run as a script by ``terminal_guard.py``. A crash in a library, SIGKILL and a lack of memory leave the
+terminal raw, without echo. Reads a pipe until its end; a byte before it means that gputop has restored the
+terminal. Imports nothing of gputop, so that it starts fast and stays small.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import signal
 import sys
 import termios
 
-# what Textual turns on: the other screen, no cursor, the mouse, pastes, the focus, keys told apart
+# Textual's modes: alternate screen, no cursor, mouse, bracketed paste, focus, kitty keys
 _UNDO = b"\x1b[0m\x1b[<u" + b"".join(
     b"\x1b[?%dl" % mode for mode in (1000, 1002, 1003, 1015, 1006, 2004, 1004, 1049)
 )
@@ -27,19 +26,19 @@ _LOCAL = 3  # place in what tcgetattr returns
 
 
 def main(pipe: int, terminal: int, before: str) -> None:
-    """Wait for the end of gputop.
+    """Wait for the end of gputop, then restore the terminal if needed.
 
     Args:
         pipe: Ends when gputop does.
-        terminal: What the screen is on.
-        before: How it was, as ``tcgetattr`` tells it, in JSON.
+        terminal: The terminal's descriptor.
+        before: Its former attributes (``tcgetattr``), in JSON.
     """
     for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGTTOU):
-        signal.signal(number, signal.SIG_IGN)  # they mean gputop, whose end ends us
+        signal.signal(number, signal.SIG_IGN)  # they are for gputop
     if os.read(pipe, 1):
         return
     now = termios.tcgetattr(terminal)[_LOCAL]
-    if not now & (termios.ICANON | termios.ISIG):  # as the screen makes it; a shell may have been faster
+    if not now & (termios.ICANON | termios.ISIG):  # still raw: a shell may have restored it
         termios.tcsetattr(terminal, termios.TCSANOW, json.loads(before))
     os.write(terminal, _UNDO + _CURSOR + _MESSAGE)
 
@@ -48,4 +47,4 @@ if __name__ == "__main__":
     try:
         main(int(sys.argv[1]), int(sys.argv[2]), sys.argv[3])
     except (OSError, termios.error):
-        sys.exit(1)  # the terminal has gone as well
+        sys.exit(1)  # the terminal is gone, too

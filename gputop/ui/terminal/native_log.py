@@ -13,10 +13,10 @@ KEPT_BYTES = 1 << 20
 
 
 class NativeLog:
-    """A guard around the screen.
+    """A context around the screen that redirects descriptors 1 and 2 to a file.
 
-    The screen draws on a copy of the terminal's descriptor; 1 and 2 lead into a file, so that a driver
-    that complains in the middle of a run spoils nothing and its words are not lost.
+    The screen draws on a copy of the terminal's descriptor, so that messages of drivers do not garble it, and
+    are kept.
     """
 
     def __init__(self) -> None:
@@ -36,7 +36,7 @@ class NativeLog:
         self._saved = [(fd, os.dup(fd)) for fd in (1, 2)]
         for fd in (1, 2):
             os.dup2(self._file.fileno(), fd)
-        # Textual draws on sys.__stderr__ and asks sys.__stdout__ for the size of the terminal.
+        # Textual draws on sys.__stderr__ and reads the terminal's size from sys.__stdout__
         sys.__stdout__ = sys.__stderr__ = self._terminal  # type: ignore[misc]
         return self
 
@@ -64,7 +64,7 @@ class NativeLog:
         return self._lines
 
     def lines(self) -> list[str]:
-        """The newest of the lines held back."""
+        """Return the newest lines."""
         size = os.fstat(self._file.fileno()).st_size
         start = max(size - KEPT_BYTES, 0)
         return os.pread(self._file.fileno(), KEPT_BYTES, start).decode("utf-8", "replace").splitlines()

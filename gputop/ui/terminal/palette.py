@@ -1,8 +1,4 @@
-"""Themes: what becomes of the colours of theme.py, in as many colours as the terminal has.
-
-theme.py names one colour for each meaning; a theme puts others in their place. So a token that is added there
-has its place in every theme.
-"""
+"""Themes: replacements for the colours of theme.py, by the number of colours of the terminal."""
 
 from __future__ import annotations
 
@@ -36,12 +32,12 @@ _CONTRAST = {
     "#44bb99": "#5ddcb8", "#bbcc33": "#d3e64d", "#c9a94f": "#e0c268", "#d9a6ff": "#e4bdff",
     "#8fa5b3": "#b3c6d2", "#dddddd": "#f0f0f0",
 }  # fmt: skip
-# The terminal's own sixteen; which shade of grey can be read is for the terminal to say: faint, not grey.
+# the terminal's own sixteen; faint in place of grey, which may be unreadable
 _SIXTEEN = {
     BACKGROUND: "default", "#c5ccd6": "default", "#9aa4b2": "default", "#8d97a5": "default",
     "#eef2f7": "default", "#333c48": "default", "#6aa9e9": "cyan", "#659fda": "cyan",
     "#e8a13c": "yellow", "#f67c58": "red", "#b79af0": "magenta", "#949dab": "default",
-    **dict.fromkeys(CAUSES.values(), "yellow"),  # too few to tell them apart: there letters do
+    **dict.fromkeys(CAUSES.values(), "yellow"),  # too few colours: causes have letters
 }  # fmt: skip
 _FAINT = frozenset({"#8d97a5", "#333c48", "#949dab"})
 
@@ -51,11 +47,11 @@ class Palette:
     """A theme.
 
     Attributes:
-        name: What it is called on the screen and in the preferences.
-        colors: The colour that each colour of theme.py becomes.
-        native: True if it keeps to the terminal's own colours, its background among them.
-        colored: True if it has colours at all.
-        light: True if its background is bright.
+        name: Its name on the screen and in the preferences.
+        colors: The replacement of each colour of theme.py.
+        native: True for the terminal's own colours and background.
+        colored: True if it has colours.
+        light: True for a bright background.
     """
 
     name: str
@@ -66,12 +62,12 @@ class Palette:
 
     @property
     def background(self) -> str:
-        """The background in the words of Textual's CSS."""
+        """The background as a colour of Textual's CSS."""
         return "ansi_default" if self.native else self.colors.get(BACKGROUND, BACKGROUND)
 
     @property
     def letters(self) -> bool:
-        """True if it has too few colours to tell causes apart: then letters do."""
+        """True if causes have letters, since there are too few colours."""
         return self.native
 
     def style(self, token: str) -> Style:
@@ -79,7 +75,7 @@ class Palette:
         return _style(self.name, token)
 
     def theme(self) -> Theme:
-        """The same colours for what Textual draws itself: borders, tabs, keys, questions."""
+        """Return the theme of Textual's own widgets: borders, tabs, keys, dialogs."""
         if self.native:
             return Theme(
                 self.name,
@@ -144,7 +140,7 @@ def _style(name: str, token: str) -> Style:
         return Style(
             color=palette.colors.get(color, color), bgcolor=palette.colors.get(back, back), bold=style.bold
         )
-    # Without a background of one's own, what has one (badges, the selected row) is shown in reverse.
+    # without own backgrounds, badges and the selected row are shown in reverse
     reverse = back not in (BACKGROUND, _MARK)
     dim = color in _FAINT and not reverse
     shown = palette.colors.get(color, color) if palette.colored and color != BACKGROUND else None
@@ -155,12 +151,12 @@ def _style(name: str, token: str) -> Style:
 
 
 def palette_for(wanted: str, *, no_color: bool, color_system: str | None) -> Palette:
-    """The theme to start with.
+    """Return the theme to start with.
 
     Args:
-        wanted: The name in the preferences, "" for none.
-        no_color: True if the environment asks for no colours.
-        color_system: How many colours the terminal has, in the words of Rich: ``standard`` is sixteen.
+        wanted: The name in the preferences, or "".
+        no_color: True if NO_COLOR is set.
+        color_system: The terminal's colours, by Rich's names: ``standard`` is sixteen.
     """
     if no_color or color_system is None:
         return PALETTES[MONO]
@@ -170,17 +166,13 @@ def palette_for(wanted: str, *, no_color: bool, color_system: str | None) -> Pal
 
 
 def color_system_of(environ: Mapping[str, str]) -> str | None:
-    """How many colours the terminal has: ``standard`` (16), ``256``, ``truecolor``, None for none.
-
-    Args:
-        environ: TERM, COLORTERM and the like.
-    """
+    """Return the terminal's colours: ``standard`` (16), ``256``, ``truecolor``, None for none."""
     system = environ.get("TEXTUAL_COLOR_SYSTEM", "auto")
     kept = {name: value for name, value in environ.items() if name != "NO_COLOR"}
     return Console(color_system=system, force_terminal=True, _environ=kept).color_system  # type: ignore[arg-type]
 
 
 def following(name: str, color_system: str | None) -> Palette:
-    """The theme after this one, among those that the terminal can show."""
+    """Return the next theme that the terminal can show."""
     names = [n for n, p in PALETTES.items() if p.native or color_system != "standard"]
     return PALETTES[names[(names.index(name) + 1) % len(names)]]

@@ -1,4 +1,4 @@
-"""Textual's driver for a terminal, which may go away; at the end no thread waits for its input thread."""
+"""Textual's driver for a terminal, which may disappear; the end does not wait for the input thread."""
 
 from __future__ import annotations
 
@@ -20,28 +20,27 @@ _MOST_WAITING = 1 << 16  # bytes
 
 
 class QuickDriver(LinuxDriver):
-    """Restores the terminal as the program ends, and ends the program when the terminal has gone.
+    """Restores the terminal at the end of the program, and ends the program when the terminal is gone.
 
-    Textual joins its input thread, which looks for the end every 0.1 s and then waits 0.1 s more. At the
-    end of the program need not wait for that: the thread ends by itself while probes are detached.
+    Textual joins its input thread, which takes up to 0.2 s; here that thread ends by itself while probes are
+    detached.
 
-    A terminal that has gone is told to the processes in its foreground by SIGHUP. Whoever is not one of them
-    (another session, a window that passes no signal on) would read its end again and again on a CPU of its
-    own, and, as the thread that writes has died of it, wait for ever for room in what is to be written.
+    When a terminal disappears, only the processes in its foreground get SIGHUP. Any other one would read the
+    end of file in a busy loop and, since Textual's writing thread has died, wait for ever to write. So the
+    terminal is polled.
 
-    Whoever is held by SIGSTOP is not asked before, as by ctrl+z: Textual would take the terminal a second
-    time when it goes on, and leave it at the end as the first time had made it, where no key is shown.
+    SIGSTOP stops the process without notice, unlike ctrl+z. After SIGCONT, Textual would enter application
+    mode twice, and leave the terminal without echo at the end.
 
-    Both signals are heeded in the loop. Textual writes to the terminal where the signal is met; if that is in
-    the middle of a write, it waits for itself for ever. A terminal that goes sends SIGCONT as well as SIGHUP,
-    just when the writes that it has kept waiting go on.
+    Both signals are handled in the loop: Textual's own handlers write to the terminal and deadlock if they
+    interrupt a write. A terminal that disappears sends SIGCONT and SIGHUP just when blocked writes go on.
     """
 
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._file = cast("TextIOWrapper", TerminalOutput(self._file))
         self._watched = False
-        self._owned = False  # the terminal, by application mode
+        self._owned = False  # True in application mode
 
     def start_application_mode(self) -> None:
         """Enter application mode."""
@@ -52,7 +51,7 @@ class QuickDriver(LinuxDriver):
             threading.Thread(target=self._until_gone, name="gputop-terminal", daemon=True).start()
 
     def run_input_thread(self) -> None:
-        # where others have made the terminal non-blocking they may have read the key meanwhile
+        # a program that shares a non-blocking terminal may have read the key
         while True:
             with suppress(BlockingIOError):
                 super().run_input_thread()
@@ -60,17 +59,17 @@ class QuickDriver(LinuxDriver):
 
     def _until_gone(self) -> None:
         terminal = select.poll()
-        terminal.register(self.fileno, 0)  # its end is reported in any case
+        terminal.register(self.fileno, 0)  # POLLHUP is always reported
         terminal.poll()
-        self.exit_event.set()  # no key can come
+        self.exit_event.set()
         self._soon(partial(self._app.exit, _GONE, return_code=_GONE))
 
     def _soon(self, do: Callable[[], object]) -> None:
-        with suppress(RuntimeError):  # the loop has ended: so does the screen
+        with suppress(RuntimeError):  # the loop has ended
             self._loop.call_soon_threadsafe(do)
 
     def disable_input(self) -> None:
-        """Stop reading keys; wait for the thread only when it will be started again (after ctrl+z)."""
+        """Stop reading keys; wait for the input thread only if it will start again (ctrl+z)."""
         if not self._app._exit or self.exit_event.is_set():
             super().disable_input()
             return
@@ -80,23 +79,23 @@ class QuickDriver(LinuxDriver):
         try:
             termios.tcflush(self.fileno, termios.TCIFLUSH)
         except termios.error:
-            return  # the terminal is gone; there is nothing to flush
+            return  # the terminal is gone
 
     def stop_application_mode(self) -> None:
-        """Clear before leaving: tmux keeps the last picture below the prompt after a resize."""
+        """Clear the screen before leaving it: tmux would keep it below the prompt after a resize."""
         self._owned = False
         self.write("\x1b[2J")
         super().stop_application_mode()
 
     def _sigtstp_application(self, *_: object) -> None:
-        """Restore the terminal and stop; at once where another program has the terminal."""
+        """Restore the terminal, unless another program has it, and stop."""
         if self._owned and self._auto_restart:
             self._soon(super()._sigtstp_application)
         else:
             os.kill(os.getpid(), signal.SIGSTOP)
 
     def _sigcont_application(self, *_: object) -> None:
-        """Go on: take the terminal that was given back for ctrl+z; or, after SIGSTOP, that others had."""
+        """Continue after ctrl+z or SIGSTOP: enter application mode again."""
         self._soon(self._go_on)
 
     def _go_on(self) -> None:
@@ -108,14 +107,14 @@ class QuickDriver(LinuxDriver):
 
 
 class TerminalOutput:
-    """Accepts what is written to a terminal, also when that has gone, or another program's mode is in force.
+    """A writer to a terminal that may be gone, or non-blocking.
 
-    A program that shares the terminal may have made it non-blocking for all of them. What has no room then is
-    written once there is some: Python's files would drop it.
+    A program that shares the terminal may have made it non-blocking for all. Text without room is written
+    later; Python's files would drop it.
     """
 
     def __init__(self, file: IO[str] | None) -> None:
-        assert file is not None  # a terminal, as the screen is
+        assert file is not None
         self._file = file
         self._waiting = bytearray()
 

@@ -1,4 +1,4 @@
-"""Watches over the terminal while the screen is up: what a crash leaves undone, another process undoes."""
+"""Has a second process restore the terminal after a crash."""
 
 from __future__ import annotations
 
@@ -16,17 +16,14 @@ _KEYS = 6  # place in what tcgetattr returns
 
 
 class TerminalGuard:
-    """While it is entered, a crash gives the terminal back: see ``last_resort.py``.
-
-    Where no further process can be had there is no guard, and the screen comes all the same.
-    """
+    """A context in which a crash restores the terminal, by ``last_resort.py``; none if that cannot start."""
 
     def __init__(self) -> None:
         self._pipe = -1
         self._process: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> TerminalGuard:
-        """Start the process; does not wait for it."""
+        """Start the process, without waiting for it."""
         with suppress(OSError, termios.error):
             self._start()
         return self
@@ -36,7 +33,7 @@ class TerminalGuard:
         before = [*modes[:_KEYS], [key if isinstance(key, int) else key[0] for key in modes[_KEYS]]]
         ended, self._pipe = os.pipe()
         try:
-            # of a session of its own: what is typed to end gputop is not for it
+            # in a session of its own, so that ^C does not end it
             self._process = subprocess.Popen(
                 [sys.executable, "-I", "-S", str(_SCRIPT), str(ended), "1", json.dumps(before)],
                 stdin=subprocess.DEVNULL,
@@ -50,7 +47,7 @@ class TerminalGuard:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        """The terminal is as it was: the process has nothing to do."""
+        """End the process: the terminal is restored."""
         if self._pipe >= 0:
             with suppress(OSError):
                 os.write(self._pipe, b"q")

@@ -1,8 +1,8 @@
-"""The colour of each token: the only place where a meaning becomes a colour.
+"""The colour of each token.
 
-Only loss of time gets a loud colour: orange for what the host costs, vermilion for lost events, errors
-and a dead source. High utilisation is good and stays blue. No red and green pair; a glyph or a word
-stands beside every colour, so that ``NO_COLOR`` loses nothing.
+Only lost time has a loud colour: orange for costs of the host, vermilion for lost events, errors and a failed
+source. High utilisation is good and stays blue. There is no pair of red and green; a glyph or a word stands
+beside every colour, so that ``NO_COLOR`` loses nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ MODIFIERS: dict[str, Style] = {
 
 @lru_cache(maxsize=512)
 def style_of(token: str) -> Style:
-    """The style of a token, with its modifiers: ``alert+select``."""
+    """Return the style of a token with modifiers: ``alert+select``."""
     name, *modifiers = token.split("+")
     style = Style(bgcolor=BACKGROUND) + STYLES[name]
     for modifier in modifiers:
