@@ -49,7 +49,7 @@ def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(numbe
         screen, _, outside = shown.rpartition(b"\x1b[?1049l")
         assert b"\x1b[?1049h" in screen
         assert b"\x1b[?25h" in outside, "the cursor is shown"
-        assert b"gputop: something ended gputop" in outside
+        assert b"gputop: ended by a crash" in outside
     finally:
         process.kill()
         process.wait()

@@ -363,7 +363,7 @@ def test_the_dialog_chooses_orders_tries_at_once_and_keeps(folder: Path) -> None
     screen = Shown(fake.frame(), "C", "down", "space", preferences=Preferences(path=str(path)))
     assert "name" not in screen.view.processes.picked_columns, "tried at once"
     assert "[ ] NAME" in screen.text(80, 24)
-    assert "Esc leaves" in screen.text(80, 24)
+    assert "Esc: cancel" in screen.text(80, 24)
     screen.press("down", "less_than_sign", "less_than_sign", "enter")
     made = read(path)
     assert not made.problems

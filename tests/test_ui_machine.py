@@ -29,7 +29,7 @@ def test_h_opens_it_and_each_figure_of_the_machine_is_there() -> None:
             "AMD EPYC 9654 3.7GHz 61°C", "up 50h50m", "load of 1 min 6.40   of 5 min 5.90   of 15 min 4.10",
             "processes 412   threads 1730", "used 65.0G/256G   available 191G   cached 48.0G   free 131G",
             "swap used 0B/8.0G", "CPU 12%   memory 0%   I/O 2%", "read 310M/s   written 4.0M/s   busiest 38%",
-            "received 12.0M/s   received in all 900G   sent 1.0M/s   sent in all 21.0G",
+            "received 12.0M/s   received in total 900G   sent 1.0M/s   sent in total 21.0G",
         ):  # fmt: skip
             assert wanted in shown
         screen.press("escape")

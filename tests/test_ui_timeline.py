@@ -187,7 +187,7 @@ async def test_lanes_of_what_comes_later_are_not_shown_after_a_jump_back() -> No
         feed.newest = fake.frame(-80)
         app.poll()
         await pilot.pause()
-        assert "no lane yet" in text_of(app)
+        assert "no lanes yet" in text_of(app)
 
 
 async def test_a_look_at_a_crowd_with_new_lanes_blocks_for_a_frame_s_time_only() -> None:

@@ -235,7 +235,7 @@ def test_who_uses_no_cuda_is_said_to_use_none() -> None:
 @pytest.mark.parametrize("report", [None, made.report(gpus=(), span_ns=0)])
 def test_no_calls_is_never_said_beside_calls(report: Report | None) -> None:
     why = why_of(Explained(report, 100 * made.S), fake.frame())
-    assert "CUDA calls are seen" in text(why)[0]
+    assert "too few CUDA calls so far" in text(why)[0]
 
 
 def test_why_the_explanation_stopped_is_told() -> None:

@@ -76,7 +76,7 @@ def _check_roots(path: Path) -> None:
         except FileNotFoundError:
             return
         if facts.st_uid != 0 or stat.S_ISLNK(facts.st_mode) or facts.st_mode & 0o022:
-            raise ValueError(f"gputop runs as root, and other users can change {part}")
+            raise ValueError(f"gputop runs as root, and {part} is a link or not root's alone")
 
 
 def _text(path: Path) -> str:

@@ -1,1 +1,1 @@
-"""The panes of the main screen, and the questions over it: Textual widgets without logic."""
+"""The panes and dialogs of the main screen: Textual widgets without logic."""

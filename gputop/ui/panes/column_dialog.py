@@ -1,4 +1,4 @@
-"""The dialog that chooses the columns of a table and their order, and keeps them in the preferences."""
+"""The dialog for a table's columns and their order, which are saved in the preferences."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _WIDTH = 72  # of a line
 
 
 class ColumnDialog(ModalScreen[None]):
-    """All columns of a table, those that are shown first in their order; each change is tried at once."""
+    """Lists all columns of a table, visible ones first; changes are shown at once."""
 
     app: Host
     render_lines = lines_below
@@ -40,11 +40,13 @@ class ColumnDialog(ModalScreen[None]):
     ]
 
     def __init__(self, name: str, table: Table[Any], path: str, glyphs: Glyphs) -> None:
-        """Open the choice of a table's columns.
+        """Open the dialog.
 
         Args:
             name: The table's name in the preferences.
-            path: The file of preferences, "" where there is none.
+            table: The table.
+            path: The preferences file, or "".
+            glyphs: The screen's glyphs.
         """
         super().__init__()
         self._table_name, self._table, self._path = name, table, path
@@ -71,7 +73,7 @@ class ColumnDialog(ModalScreen[None]):
         return self._glyphs.clip(f"[{mark}] {fit(column.title, 11)} {meaning}".rstrip(), _WIDTH)
 
     def _again(self, place: int) -> None:
-        """The list anew, with the cursor on a place; the table at once."""
+        """Update the list, with the cursor at ``place``, and the table."""
         chosen = self.query_one(OptionList)
         chosen.set_options(self._options())
         chosen.highlighted = place
@@ -113,7 +115,7 @@ class ColumnDialog(ModalScreen[None]):
         self.dismiss()
 
     def on_option_list_option_selected(self, event: OptionList.OptionSelected) -> None:
-        """Enter: keep them."""
+        """Save the columns."""
         event.stop()
         keys = list(self._table.picked_columns)
         self.dismiss()

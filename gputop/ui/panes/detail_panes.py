@@ -1,4 +1,4 @@
-"""What is known of the selected process: panes of which tabs choose one, or two side by side."""
+"""The details of the selected process: tabbed panes, one or two of them visible."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gputop.ui.panes.table_panes import CallsPane, LinesPane, ThreadsPane
 
 
 class About(Plain):
-    """Beside the tabs: whose details they are."""
+    """The process of the details, beside the tabs."""
 
     def lines(self, width: int, height: int) -> list[Line]:
         pane = self.screen.query_one(Details).shown
@@ -28,13 +28,13 @@ class About(Plain):
         more = pane.more()
         shown = [whose]
         for part in ([(f"  {more}", "more")] if more else []) + rest:
-            if line_width([*shown, part]) <= width:  # half of a range would be another one
+            if line_width([*shown, part]) <= width:  # not cut: half of a range would be another one
                 shown.append(part)
         return [self.view.glyphs.line(shown, width)]
 
 
 class Details(Vertical):
-    """What is known of the selected process: one of several panes, which tabs choose."""
+    """The details of the selected process, in tabbed panes."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         quiet_key("tab", "turn(1)", "Next pane", "the next tab, then the next pane"),
@@ -77,27 +77,27 @@ class Details(Vertical):
 
     @property
     def shown(self) -> Tabbed:
-        """The pane whose tab is the active one."""
+        """The pane of the active tab."""
         active = self._tabs.active
         return next((pane for pane in self._panes if f"tab-{pane.id}" == active), self._panes[0])
 
     def _choices(self) -> list[Tabbed]:
-        """What tabs there are; with the calls their lines and stacks are hidden."""
+        """Return the panes with a tab; hiding the calls hides lines, stacks and kernels, too."""
         gone = self._view.hidden | ({"lines", "flame", "kernels"} if "calls" in self._view.hidden else set())
         return [pane for pane in self._panes if pane.id not in gone and pane.needed]
 
     def rows(self) -> int:
-        """Lines of the pane that is shown, or of a longer one beside it; the tabs count."""
+        """Return the lines wanted by the longest visible pane, with the tabs."""
         panes = {self.shown, *(pane for pane in self._panes if pane.display)}
         return 1 + max(pane.wanted(pane.size.width) for pane in panes)
 
     def show(self) -> None:
-        """Some tabs are there only while they are needed."""
+        """Update the tabs, some of which exist only while they have data."""
         if self._arranged is not None and self._choices() != self._arranged:
             self.arrange_tabs()
 
     def arrange_tabs(self) -> None:
-        """Leave the tabs of hidden panes out."""
+        """Show the tabs of the panes that have one."""
         choices = self._arranged = self._choices()
         for pane in self._panes:
             there = pane in choices
@@ -120,7 +120,7 @@ class Details(Vertical):
 
     @on(Tabs.TabActivated)
     def _activated(self) -> None:
-        """A tab was chosen: its pane is shown, and gets the keys where the pane before had them."""
+        """Show the pane of the chosen tab; it gets the focus if the former pane had it."""
         had = any(pane.has_focus for pane in self._panes)
         self._mark()
         if had:
@@ -130,7 +130,7 @@ class Details(Vertical):
         self.call_after_refresh(self.shown.show)
 
     def action_turn(self, by: int) -> None:
-        """The next tab; behind the last one the next pane."""
+        """Go to the next tab, or after the last one to the next pane."""
         there = [pane for pane in self._choices() if pane.display or pane is self.shown]
         every = self._choices()
         here = next((pane for pane in every if pane.has_focus), self.shown)

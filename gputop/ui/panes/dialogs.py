@@ -1,4 +1,4 @@
-"""Questions over the screen: a line of text, one of several, the filter with its suggestions, an action."""
+"""Dialogs: a line of text, a menu, a confirmation, the palette of actions."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gputop.ui.panes.pane import quiet_key
 
 
 def lines_below(screen: Screen[Any], crop: Region) -> list[Strip]:
-    """The lines of the screen below as they were painted there: Textual would style each sign anew."""
+    """Return the lines of the screen below as they were painted: Textual would style them again."""
     stack: list[Screen[Any]] = list(screen.app.screen_stack)
     below = stack[stack.index(screen) - 1]
     lines = below._compositor.render_strips()[crop.y : crop.bottom]
@@ -28,7 +28,7 @@ def lines_below(screen: Screen[Any], crop: Region) -> list[Strip]:
 
 
 class Actions(CommandPalette):
-    """Finds an action by its name."""
+    """The palette of actions."""
 
     render_lines = lines_below
 
@@ -38,7 +38,7 @@ _ENDS = "Enter, Esc"
 
 
 class Question(ModalScreen[None]):
-    """Dialog for a line of text; a wrong answer leaves it open and shows why."""
+    """Dialog for a line of text; an invalid text leaves it open and shows the error."""
 
     render_lines = lines_below
     BINDINGS: ClassVar[list[BindingType]] = [quiet_key("escape", "cancel", "Cancel")]
@@ -54,15 +54,16 @@ class Question(ModalScreen[None]):
         cancelled: Callable[[], None] = lambda: None,
         suggester: Suggester | None = None,
     ) -> None:
-        """Ask.
+        """Open the dialog.
 
         Args:
-            answered: Takes the text after Enter and returns "", or what is wrong with it. It may ask the
-                next question.
-            text: What stands there at first.
-            changed: Takes the text after every key.
-            cancelled: Is called after Escape.
-            suggester: What may follow, shown behind what is typed; Right takes it.
+            title: The title.
+            answered: Called with the text after Enter; returns "" or an error. It may open another dialog.
+            text: The initial text.
+            hint: The hint below.
+            changed: Called with the text after every key.
+            cancelled: Called after Escape.
+            suggester: Suggests a completion, which Right accepts.
         """
         super().__init__()
         self._title, self._text, self._hint = title, text, hint
@@ -115,12 +116,12 @@ class Menu(ModalScreen[None]):
     ]
 
     def __init__(self, title: str, choices: Sequence[str], chosen: Callable[[int], None]) -> None:
-        """Ask.
+        """Open the dialog.
 
         Args:
-            title: What is requested, in lines that are escaped.
-            choices: What there is, escaped.
-            chosen: Takes the place of the one that was chosen.
+            title: The title, escaped, of one or more lines.
+            choices: The choices, escaped.
+            chosen: Called with the index of the choice.
         """
         super().__init__()
         self._title, self._choices, self._chosen = title, choices, chosen
@@ -140,7 +141,7 @@ class Menu(ModalScreen[None]):
 
 
 class Confirm(Menu):
-    """Dialog for yes or no; y and n answer at once, Escape is no answer."""
+    """Dialog for yes or no, by the keys y and n; Escape is neither."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("y", "answer(True)", show=False),
@@ -148,11 +149,13 @@ class Confirm(Menu):
     ]
 
     def __init__(self, title: str, no: str, yes: str, answered: Callable[[bool], None]) -> None:
-        """Ask.
+        """Open the dialog.
 
         Args:
-            no: What "no" does, escaped; the cursor stands there.
-            yes: What "yes" does.
+            title: The title, escaped.
+            no: The effect of "no", escaped; the cursor starts there.
+            yes: The effect of "yes", escaped.
+            answered: Called with True for "yes".
         """
         super().__init__(title, (f"n  {no}", f"y  {yes}"), lambda place: answered(place == 1))
 
@@ -162,14 +165,10 @@ class Confirm(Menu):
 
 
 class FilterSuggester(Suggester):
-    """Completes the last word of a filter: fields, states, and names that are there."""
+    """Completes the last word of a filter: fields, states, and current names."""
 
     def __init__(self, words: Iterable[str]) -> None:
-        """Store the choices.
-
-        Args:
-            words: Fields with their colon, and whole words like ``user:alice``.
-        """
+        """Create a suggester of ``words``: fields with their colon, and words like ``user:alice``."""
         super().__init__(use_cache=False, case_sensitive=True)
         self._words = sorted(words)
 

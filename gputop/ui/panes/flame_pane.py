@@ -1,4 +1,4 @@
-"""The flame graph of lines: where the time of the selected process goes, by stack; zoomable."""
+"""The flame graph of the selected process, by source lines; zoomable."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NAME = 40  # columns of a frame's name beside the tabs
 
 
 class FlamePane(Tabbed, inherit_bindings=False):
-    """Each frame as wide as its share, what it calls below it."""
+    """The flame graph: each frame as wide as its share, its callees below it."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "zoom", "Zoom", tooltip="zoom into the selected frame; again: show all"),
@@ -51,7 +51,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
             return super().about()
         name, figures = node_text(tree, self._cursor, frame.window_ns)
         name = self.view.glyphs.clip(name, NAME)
-        first, *more = figures.split(", ")  # what has no room is left out, the name first: the frame shows it
+        first, *more = figures.split(", ")  # the name comes last, since the graph shows it
         return [
             *super().about(),
             (f"  {first}", "value"),
@@ -88,7 +88,7 @@ class FlamePane(Tabbed, inherit_bindings=False):
         self.changed()
 
     def clicked(self, x: int, y: int) -> None:
-        """The cursor goes to that frame; a second click zooms."""
+        """Select the frame; zoom at a second click."""
         path = self._drawn.path_at(x, y) if self._drawn else None
         if path is not None and path == self._cursor:
             self.action_zoom()

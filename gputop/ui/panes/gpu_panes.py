@@ -1,4 +1,4 @@
-"""The panes of the GPUs, and of one step of the selected process beside them."""
+"""The panes of the GPUs and of one step of the selected process."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from gputop.ui.model.look import Line, Span, line_width
 from gputop.ui.model.process import waterfall
 from gputop.ui.panes.pane import Heading, Pane, Plain, quiet_key
 
-LEAST = 11  # lines of a screen that has one for GPUs, below the answer; the bar of time takes one more
-TALL = 30  # lines of a screen that has room for graphs
-_CORNERS = 8  # of a box, and what stands between title and right end
-GRAPHS = 5  # lines of the only GPU: two or more graphs and a line of figures
+LEAST = 11  # lines of a screen that shows GPUs; one more with the time bar
+TALL = 30  # lines of a screen with room for graphs
+_CORNERS = 8  # columns of the box's corners and of the gap between title and right end
+GRAPHS = 5  # lines of a single GPU: two or more graphs and a line of figures
 
 
 class Gpus(Pane):
-    """The GPUs: a line each, or columns of short lines."""
+    """The GPUs, a line each, or in columns of short lines."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.gpu_page", "Open", tooltip="all figures of the GPU"),
         quiet_key("up,k", "cursor(-1)", "Up", "the GPU above"),
         quiet_key("down,j", "cursor(1)", "Down", "the GPU below"),
     ]
-    _first: int | None = None  # line of the first GPU where each has a line of its own
+    _first: int | None = None  # line of the first GPU, if each has a line
     _more = ""
 
     def wanted(self, width: int) -> int:
-        """As many lines as there are GPUs and a heading, or a few graphs of the only one."""
+        """Return a line for each GPU and a heading, or the lines of graphs for a single GPU."""
         height, frame = self.app.size.height, self.view.frame
         if height < LEAST + (not self.view.live):
             return 0
@@ -50,7 +50,7 @@ class Gpus(Pane):
         return frame is not None and len(frame.gpus) == 1 and self._titled()
 
     def heading(self) -> Heading:
-        """How many, and the driver; of the only one how much time its graphs span."""
+        """Return the number of GPUs and the driver, or the time span of a single GPU's graphs."""
         frame, gpu, glyphs = self.view.frame, self.view.gpu, self.view.glyphs
         if self._graphed() and gpu is not None:
             name = glyphs.shown(gpu.name)
@@ -87,7 +87,7 @@ class Gpus(Pane):
 
 
 class Step(Plain):
-    """One step of the selected process as a waterfall, beside the GPUs; empty where it repeats nothing."""
+    """One step of the selected process as a waterfall; empty without steps."""
 
     _drawn: tuple[tuple[OneStep | None, int, int, bool], list[Line]] | None = None
 
@@ -102,7 +102,7 @@ class Step(Plain):
         return [(waterfall.title(self._step(), self.view.explained.report), "")], ""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        # a step is new with an explanation, which comes less often than a frame
+        # drawn again with each explanation, which is less often than each frame
         step, letters = self._step(), self.app.palette.letters
         wanted = step, width, height, letters
         if self._drawn is None or self._drawn[0][0] is not step or self._drawn[0][1:] != wanted[1:]:

@@ -13,21 +13,21 @@ from gputop.format import width_of
 from gputop.ui.model.look import Line, Span, line_width, spread
 from gputop.ui.panes.pane import Plain
 
-# in this order; what is not named here comes last; from the end on they are left out where there is no room
+# by importance; other keys come last, and the last ones are left out without room
 _ORDER = ("⏎", "w", "/", "space", "[ ]", "R", "s", "{ }", ", .", "J", "r", "y")
-_LAST = ("?", "q")  # these are never left out
+_LAST = ("?", "q")  # never left out
 _PALETTE = "command_palette"
 
 
 class Keys(Plain):
-    """What each key does, what matters most first; the palette at the right end. A click presses a key.
+    """The keys by importance, the palette at the right end; clicking presses a key.
 
-    Textual's footer makes a widget of each key whenever the cursor goes elsewhere, and keeps all of them.
+    In place of Textual's footer, which makes a widget of each key whenever the focus changes, and keeps all.
     """
 
     ALLOW_SELECT = False
-    _known: Sequence[tuple[Binding, str]] = ()  # bindings, each with how its key is written
-    _drawn: tuple[tuple[int, Binding], ...] = ()  # where each ends
+    _known: Sequence[tuple[Binding, str]] = ()  # bindings with their keys' display names
+    _drawn: tuple[tuple[int, Binding], ...] = ()  # bindings with the column of their end
     _pointed: Binding | None = None
     _made: tuple[object, Line] = None, ()
 
@@ -51,7 +51,7 @@ class Keys(Plain):
         return self._known
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The keys that there is room for; they change less often than frames come."""
+        """Return the keys that fit, drawn again only when they change."""
         wanted = width, self._keys(), self._pointed
         if self._made[0] != wanted:
             self._made = wanted, self._line(width)
@@ -104,7 +104,7 @@ class Keys(Plain):
 
 
 def _named(binding: Binding, *, back: bool) -> Binding:
-    """A key as it is called here: on a page q does not quit."""
+    """Return the binding, with the description "Back" for q on pages."""
     return replace(binding, description="Back") if back and binding.action == "close" else binding
 
 

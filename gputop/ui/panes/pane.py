@@ -1,4 +1,4 @@
-"""What every pane is: lines of text of which only those that changed are painted again."""
+"""The base of all panes: lines of text, of which only changed ones are painted again."""
 
 from __future__ import annotations
 
@@ -41,25 +41,25 @@ ROOMY = Size(100, 36)  # of a screen with boxes
 
 
 def quiet_key(keys: str, action: str, name: str, tooltip: str = "") -> Binding:
-    """A key that the last line does not name.
+    """Return a binding that the last line does not show.
 
     Args:
-        keys: By Textual's names, between commas.
-        action: What it does.
-        name: That in a word.
-        tooltip: That in a sentence, for the help page and the palette; "" leaves it out of both.
+        keys: Comma-separated, by Textual's names.
+        action: The action.
+        name: The action in a word.
+        tooltip: The action in a sentence, for the help page and the palette; "": in neither.
     """
     return Binding(keys, action, name, show=False, tooltip=tooltip)
 
 
 class Host(SureTimers):
-    """The program as panes and screens know it.
+    """The program's interface for panes and screens.
 
     Attributes:
-        feed: Where frames come from.
-        view: What is shown and chosen.
+        feed: The source of frames.
+        view: The state of the screen.
         palette: The colours.
-        sender: Who sends signals, None where nothing may be sent (a replay, ``--readonly``).
+        sender: The sender of signals; None in a replay and with ``--readonly``.
     """
 
     feed: Feed
@@ -69,22 +69,22 @@ class Host(SureTimers):
 
     @abstractmethod
     def show(self) -> None:
-        """All panes in sight look at the view again."""
+        """Update all visible panes."""
 
     @abstractmethod
     def poll(self) -> None:
-        """Look for a newer frame."""
+        """Show a newer frame, if any."""
 
     @abstractmethod
     def poll_soon(self) -> None:
-        """Look for the frame that a key has asked for, more often than at the rate of frames."""
+        """Poll often for the frame that a key has requested."""
 
     def prompt(self, question: Screen[None]) -> None:
-        """Open a question, once the one that led to it has closed."""
+        """Open a dialog, after the current one has closed."""
         self.call_next(self.push_screen, question)
 
     def prompt_text(self, title: str, before: str, apply: Callable[[str], None], *, hint: str) -> None:
-        """Prompt for a text that is applied with every key; Escape restores the former one."""
+        """Prompt for a text, applied with every key; Escape restores the former one."""
         from gputop.ui.panes.dialogs import Question
 
         def changed(text: str) -> str:
@@ -95,21 +95,21 @@ class Host(SureTimers):
         self.prompt(Question(title, changed, before, hint=hint, changed=changed, cancelled=cancelled))
 
     def copy(self, text: str) -> None:
-        """To the terminal's clipboard."""
+        """Copy a text to the terminal's clipboard."""
         self.copy_to_clipboard(text)
         self.show_message(f"copied if the terminal allows it: {text.splitlines()[0] if text else ''}")
 
     def show_message(self, text: str) -> None:
-        """Show what a key has done."""
+        """Show a message; "" removes the current one."""
         self.clear_notifications()
         if text:
             self.notify(text, markup=False)
 
 
 class Pane(ScrollView, can_focus=True):
-    """A part of a screen; what it says comes from pure functions over the view.
+    """A part of a screen, whose text comes from pure functions over the view.
 
-    A key in square brackets that a pane shows can be clicked.
+    Keys shown in square brackets can be clicked.
     """
 
     app: Host
@@ -119,49 +119,43 @@ class Pane(ScrollView, can_focus=True):
     ]
 
     def __init__(self, view: View, *, id: str | None = None, classes: str | None = None) -> None:
-        """Show nothing yet.
-
-        Args:
-            id: Its name on its screen.
-            classes: Its classes in the style sheet.
-        """
         super().__init__(id=id, classes=classes)
         self.view = view
         self.shown_lines: list[Line] = []
         self._title_line: Line = ()
         self._headed: object = None
         self._kept: tuple[Region, list[Strip]] | None = None
-        self._measured = (0, 0)  # width that the layout requested, lines that it got
+        self._measured = (0, 0)  # the layout's width, and the lines wanted for it
 
-    # -- what a pane says ---------------------------------------------------------------------
+    # -- content, defined by each pane --------------------------------------------------------
 
     def wanted(self, width: int) -> int:
-        """Lines it wants; with none it gives its room away."""
+        """Return the number of lines wanted; 0 hides the pane."""
         return 1
 
     def heading(self) -> Heading | None:
-        """What stands above its lines: at the left, at the right; None without a title."""
+        """Return the left and the right part of the title; None: no title."""
         return None
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """The lines in sight."""
+        """Return the visible lines."""
         return ()
 
     def more(self) -> str:
-        """What is out of sight: ``+3 rows``, "" where all is in sight."""
+        """Return what is out of sight: ``+3 rows``, or ""."""
         return ""
 
     def clicked(self, x: int, y: int) -> None:
-        """A click on one of its lines."""
+        """Handle a click on a line."""
 
-    # -- how it is shown ----------------------------------------------------------------------
+    # -- painting -----------------------------------------------------------------------------
 
     def get_content_height(self, container: Size, viewport: Size, width: int) -> int:
         self._measured = (width, self.wanted(width))
         return self._measured[1]
 
     def show(self) -> None:
-        """Compare with the view again; unchanged content is not painted."""
+        """Update the lines; only changed ones are painted."""
         if not self.is_attached:
             return
         wanted = self.wanted(self._measured[0] or self.app.size.width)
@@ -195,7 +189,7 @@ class Pane(ScrollView, can_focus=True):
         token = "title.focus" if self.has_focus else "title"
         boxed = self.styles.border_left[0] != ""
         room = self.outer_size.width - (6 if boxed else 2)
-        lead = "" if boxed else " "  # a box has a blank there already
+        lead = "" if boxed else " "  # a box has a blank there
         start: list[Span] = [(glyphs.cursor if self.has_focus else lead, token)]
         start += [(text, one or token) for text, one in left]
         rule = "rule.focus" if self.has_focus else "rule"
@@ -209,7 +203,7 @@ class Pane(ScrollView, can_focus=True):
             line = glyphs.line(line, room)
         self._title_line = ascii_line(line) if glyphs.ascii else line
         styled = ((text, _style(self.app.palette.style(name))) for text, name in self._title_line)
-        # where there is one already its line alone is painted again, not all of the pane
+        # setting border_title would paint the whole pane again
         if self._border_title is None:
             self.border_title = Content.assemble(*styled)
         else:
@@ -219,7 +213,7 @@ class Pane(ScrollView, can_focus=True):
     def refresh(
         self, *regions: Region, repaint: bool = True, layout: bool = False, recompose: bool = False
     ) -> Self:
-        """Something of it is to be painted again: what was painted is not kept."""
+        """Paint regions again."""
         self._kept = None
         return super().refresh(*regions, repaint=repaint, layout=layout, recompose=recompose)
 
@@ -228,7 +222,7 @@ class Pane(ScrollView, can_focus=True):
         super().notify_style_update()
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """What is painted; where nothing has changed this costs nothing, also beside a pane that has."""
+        """Return the painted lines; kept ones while nothing has changed, as beside a pane that has."""
         if self._kept is None or self._kept[0] != crop:
             strips = super().render_lines(crop)
             if crop.size != self.outer_size:
@@ -240,9 +234,9 @@ class Pane(ScrollView, can_focus=True):
         width, palette = self.size.width, self.app.palette
         if y >= len(self.shown_lines):
             return Strip.blank(width, palette.style(""))
-        # the lines are escaped where they are made; what was forgotten there does not reach the terminal
+        # lines are escaped where they are made; this is a second barrier
         strip = Strip([Segment(_safe(text), palette.style(token)) for text, token in self.shown_lines[y]])
-        # between a resize and the next look the lines have the old width
+        # after a resize, lines have the old width until the next update
         strip = strip.adjust_cell_length(width, palette.style(""))
         selection = self.text_selection
         span = selection.get_span(y) if selection is not None else None
@@ -252,13 +246,13 @@ class Pane(ScrollView, can_focus=True):
         parts = strip.divide([start, min(end, width), width])
         return Strip.join([parts[0], parts[1].apply_style(palette.style("+select")), *parts[2:]])
 
-    # -- what Textual tells it ----------------------------------------------------------------
+    # -- Textual's events ---------------------------------------------------------------------
 
     def on_resize(self) -> None:
         self.show()
 
     def on_mount(self) -> None:
-        """It is there: shown once the layout has given it a size."""
+        """Show the lines once the layout has set the size."""
         self.call_after_refresh(self.show)
 
     def watch_has_focus(self, has_focus: bool) -> None:
@@ -271,7 +265,7 @@ class Pane(ScrollView, can_focus=True):
             self.show()
 
     def on_click(self, event: events.Click) -> None:
-        """A click: on a key that is written there, on the title, or on a line."""
+        """Handle a click on a key in the text or the title, or on a line."""
         at = event.get_content_offset(self)
         if at is not None:
             key = key_at(plain(self.shown_lines[at.y]), at.x) if at.y < len(self.shown_lines) else ""
@@ -282,30 +276,30 @@ class Pane(ScrollView, can_focus=True):
         elif at is not None:
             self.clicked(at.x, at.y)
 
-    # -- text that is marked with the mouse ---------------------------------------------------
+    # -- text selected with the mouse ---------------------------------------------------------
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
         return selection.extract("\n".join(plain(line).rstrip() for line in self.shown_lines)), "\n"
 
     def changed(self) -> None:
-        """Something was chosen here: the whole screen looks at the view again."""
+        """Update the whole screen after a choice in this pane."""
         self.app.show()
 
 
 class Plain(Pane, can_focus=False):
-    """A pane that the keys do not go to."""
+    """A pane that cannot have the focus."""
 
 
 _style = lru_cache(maxsize=256)(Style.from_rich_style)
-_safe = lru_cache(maxsize=4_096)(escape_text)  # blocks and graphs are looked at sign by sign
+_safe = lru_cache(maxsize=4_096)(escape_text)  # slow for blocks and graphs
 
 
 class Tabbed(Pane):
-    """A pane about the selected process that a tab chooses.
+    """A pane about the selected process, with a tab.
 
     Attributes:
-        name_shown: What its tab says.
-        beside: The line beside the tabs, which has what is out of sight here.
+        name_shown: The tab's label.
+        beside: The line beside the tabs, which shows what is out of sight here.
     """
 
     BINDINGS: ClassVar[list[BindingType]] = [
@@ -316,19 +310,19 @@ class Tabbed(Pane):
     _searched = ""
 
     def show(self) -> None:
-        """The line beside the tabs changes with it: at once when its size does, or its place."""
+        """Update the lines, and the line beside the tabs."""
         super().show()
         if self.beside is not None and self.display:
             self.beside.show()
 
     @property
     def needed(self) -> bool:
-        """True if its tab is there; one that says something rarely is there only then."""
+        """True if the tab exists; tabs that rarely have data exist only while they do."""
         return True
 
     @property
     def searched(self) -> str:
-        """The text that its rows are searched for, "" for all rows."""
+        """The text that rows must contain, "" for all rows."""
         return self._searched
 
     @searched.setter
@@ -336,7 +330,7 @@ class Tabbed(Pane):
         self._searched = text
 
     def action_search(self) -> None:
-        """Prompt for a text: the rows that hold it stay, from the first key on; Escape drops it."""
+        """Prompt for a text that rows must contain; Escape restores the former one."""
 
         def apply(text: str) -> None:
             self.searched = text
@@ -347,12 +341,12 @@ class Tabbed(Pane):
         self.app.prompt_text(f"search {self.name_shown}", self.searched, apply, hint=hint)
 
     def searching(self) -> list[Span]:
-        """What a title says of a search."""
+        """Return the search for the title."""
         text = self.view.glyphs.shown(self.searched)
         return [(f"  search {text} [/]", "chrome")] if text else []
 
     def about(self) -> list[Span]:
-        """Whose it is, beside the tabs."""
+        """Return the text beside the tabs: the process."""
         row = self.view.selected
         if row is None:
             return [(" no process selected", "dim")]
@@ -361,7 +355,7 @@ class Tabbed(Pane):
 
 
 def key_at(text: str, x: int) -> str:
-    """The key whose name stands in square brackets at a column; "" where none does."""
+    """Return the key named in square brackets at a column, or ""."""
     for found in _KEY.finditer(text):
         if width_of(text[: found.start()]) <= x < width_of(text[: found.end()]):
             return _NAMED.get(found[1], found[1]) if len(found[1]) == 1 or found[1] in _NAMED else ""
@@ -372,11 +366,11 @@ class PaneScreen(Screen[None]):
     """A screen of panes."""
 
     app: Host
-    _panes: Sequence[Pane] = ()  # they stay while the screen does
+    _panes: Sequence[Pane] = ()
     _styled = False
 
     def compose(self) -> ComposeResult:
-        """Its panes, styled for its size from the start: Textual would style all of them a second time."""
+        """Yield the panes, after setting the size's classes: Textual would style all panes twice."""
         for length, breakpoints in (
             (self.app.size.width, self.HORIZONTAL_BREAKPOINTS),
             (self.app.size.height, self.VERTICAL_BREAKPOINTS),
@@ -387,26 +381,26 @@ class PaneScreen(Screen[None]):
 
     @abstractmethod
     def panes(self) -> ComposeResult:
-        """What is on it, from the top."""
+        """Yield the panes from the top."""
 
     def on_resize(self) -> None:
-        """Where there is room for it the panes stand in boxes."""
+        """Put the panes into boxes if there is room."""
         size = self.app.size
         self.set_class(size.width >= ROOMY.width and size.height >= ROOMY.height, "-roomy")
 
     def on_screen_resume(self, event: events.ScreenResume) -> None:
-        """It is new, with all styles, or a page above it has closed, which may have chosen something else."""
+        """Update the panes: a page that has closed may have changed a choice."""
         event.refresh_styles, self._styled = self._styled, True
         self.show()
 
     def show(self) -> None:
-        """All panes look at the view again."""
+        """Update all panes."""
         self._panes = self._panes or list(self.query(Pane))
         for pane in self._panes:
             pane.show()
 
     def get_widget_and_offset_at(self, x: int, y: int) -> tuple[Widget | None, Offset | None]:
-        """Where text is marked: of a pane, whose cells hold no marks of their own, by its place."""
+        """Return the widget and the offset of a text selection; in panes by the cell's place."""
         try:
             widget, _region = self.get_widget_at(x, y)
         except NoWidget:

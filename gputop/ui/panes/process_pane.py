@@ -1,4 +1,4 @@
-"""The pane of the processes, and the keys that choose which of them are listed and how."""
+"""The pane of the processes, with the keys to filter, group, follow and signal them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from gputop.ui.panes.table_panes import TablePane
 
 
 class Processes(TablePane):
-    """The watched processes; the selected one is what the panes of details are about."""
+    """The processes; the detail panes show the selected one."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding(
@@ -41,7 +41,7 @@ class Processes(TablePane):
                   "send the selected process a signal, from a menu, after a confirmation"),
     ]  # fmt: skip
     mark = True
-    room: int | None = None  # lines that the details leave it; None: as many as it wants
+    room: int | None = None  # lines available; None: unlimited
 
     def context(self, frame: Frame) -> Context:
         return self.view.listing.context(process_table.context_of(frame, self.view.glyphs))
@@ -51,7 +51,7 @@ class Processes(TablePane):
         return view.listing.empty(frame) or process_table.waiting(frame, view.outcome, view.log)
 
     def wanted(self, width: int) -> int:
-        """The heading and all rows; the output of a command that has ended without a call."""
+        """Return the lines of the heading and all rows, or of a failed command's output."""
         frame, view = self.view.frame, self.view
         if frame is None or self.table.rows or not view.outcome:
             wanted = super().wanted(width)
@@ -71,7 +71,7 @@ class Processes(TablePane):
     # -- the list -----------------------------------------------------------------------------
 
     def relist(self) -> None:
-        """Other processes are listed from now on."""
+        """Update the list after a changed filter or order."""
         self.view.processes.resort()
         self.app.show_message(self.view.list())
         self.app.show()
@@ -83,7 +83,7 @@ class Processes(TablePane):
         self.app.show()
 
     def action_filter(self) -> None:
-        """Prompt for a filter; it is applied with every key and dropped by Escape."""
+        """Prompt for a filter, applied with every key; Escape restores the former one."""
         listing = self.view.listing
         before = listing.filter
 
@@ -95,7 +95,7 @@ class Processes(TablePane):
             try:
                 apply(parse_filter(text))
             except FilterError:
-                return  # half typed: said after Enter
+                return  # incomplete; the error is shown after Enter
 
         def answered(text: str) -> str:
             try:
@@ -116,7 +116,7 @@ class Processes(TablePane):
         self.app.prompt(question)
 
     def _words(self) -> Iterable[str]:
-        """What a filter may hold now."""
+        """Return completions for a filter."""
         rows = self.view.frame.processes if self.view.frame else ()
         known = [("user", row.user) for row in rows] + [("name", row.name) for row in rows]
         known += [("call", call.api) for row in rows for call in row.calls]
@@ -147,7 +147,7 @@ class Processes(TablePane):
             self._keep_group()
 
     def _keep_group(self) -> None:
-        """The next start groups in the same way."""
+        """Save the grouping in the preferences."""
         path = self.view.preferences_path
         if not path or in_browser():
             return

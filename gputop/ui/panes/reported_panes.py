@@ -1,4 +1,4 @@
-"""Panes of what else is known of the selected process: failed calls, memory by line, kernels, its ranks."""
+"""Panes of the selected process's failed calls, memory by line, kernels and ranks."""
 
 from __future__ import annotations
 
@@ -11,26 +11,25 @@ from textual.geometry import Size
 from gputop.ui.model.look import Line, Span, plain
 from gputop.ui.panes.pane import Tabbed
 
-# what makes the lines is loaded when there are some: the first frame has none
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Report
     from gputop.engine.frame import ProcessRow
 
 
-_WHOLE = 1_000  # columns, in which no line is cut
+_WHOLE = 1_000  # columns without cut lines
 _NONE = "No row matches. [/] another search, [Esc] all"
 
 
 class Reported(Tabbed):
-    """Text about the selected process that scrolls; its tab is there while there is something to tell."""
+    """Scrolling text about the selected process; its tab exists while there is data."""
 
     @abstractmethod
     def known(self, row: ProcessRow, report: Report | None) -> bool:
-        """True if there is something to tell of a process."""
+        """True if there is data about a process."""
 
     @abstractmethod
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
-        """All of it."""
+        """Return all lines."""
 
     @property
     def needed(self) -> bool:
@@ -49,7 +48,7 @@ class Reported(Tabbed):
         return lines[top : top + height]
 
     def _found(self, row: ProcessRow, width: int) -> Sequence[Line]:
-        """Its lines; of a search those that hold the text, also where the line is cut, below the heading."""
+        """Return the lines; in a search the heading and the lines that contain the text, even cut off."""
         report = self.view.explained.report
         lines = self.text(row, report, width)
         if not self.searched or not lines:
@@ -63,7 +62,7 @@ class Reported(Tabbed):
 
 
 class FailedPane(Reported):
-    """Errors by name, with their lines, since the start of the session."""
+    """Failed calls by error, with source lines, since the start of the session."""
 
     name_shown = "Errors"
 
@@ -77,7 +76,7 @@ class FailedPane(Reported):
 
 
 class MemoryPane(Reported):
-    """What the process holds by line, what grows without end, and what failed for lack of memory."""
+    """GPU memory by line, leaks, and failed allocations."""
 
     name_shown = "Memory"
 
@@ -92,7 +91,7 @@ class MemoryPane(Reported):
 
 
 class KernelsPane(Reported):
-    """What the process launched in the window, by kernel."""
+    """Launches in the window by kernel."""
 
     name_shown = "Kernels"
 
@@ -101,7 +100,7 @@ class KernelsPane(Reported):
         return bool(row.kernels) or (exact is not None and any(one.pid == row.pid for one in exact.kernels))
 
     def text(self, row: ProcessRow, report: Report | None, width: int) -> Sequence[Line]:
-        """By the GPU's own clock, where that is known, then what was launched, most first."""
+        """Return kernels by the GPU's own clock, if known, then launches, most frequent first."""
         from gputop.ui.model.process.reported import exact_lines, kernel_lines
 
         frame, glyphs = self.view.frame, self.view.glyphs
@@ -111,7 +110,7 @@ class KernelsPane(Reported):
 
 
 class RanksPane(Reported):
-    """The ranks of the job that the process is of, as far as they are on this machine."""
+    """The ranks of the process's job on this machine."""
 
     name_shown = "Ranks"
 
@@ -126,5 +125,5 @@ class RanksPane(Reported):
         return rank_lines(report, frame, row.pid, width, self.view.glyphs) if frame else ()
 
     def about(self) -> list[Span]:
-        """They are no details of one process."""
+        """Return the text beside the tabs: the job, not the process."""
         return [(" of the job, by their collectives", "dim")]

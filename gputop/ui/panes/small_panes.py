@@ -14,11 +14,11 @@ from gputop.ui.model.time.timebar import moment_at, transport_line
 from gputop.ui.panes.pane import Heading, Plain
 from gputop.ui.panes.time_keys import TimeScreen
 
-TALL, GIANT = 30, 60  # lines of a screen that has room for an output of some lines, and for everything
+TALL, GIANT = 30, 60  # lines of a screen with room for some output, and for everything
 
 
 class Header(Plain):
-    """The first line: what one sees, when, and how far it can be trusted."""
+    """The first line: mode, time, lost events, problems."""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         view = self.view
@@ -26,7 +26,7 @@ class Header(Plain):
 
 
 class Banner(Plain):
-    """What is wrong, in as few lines as it needs."""
+    """The first problem, in as few lines as possible."""
 
     def _lines(self, width: int, most: int) -> list[Line]:
         view = self.view
@@ -43,10 +43,10 @@ class Banner(Plain):
 
 
 class Storms(Plain):
-    """The storms of context switches that are under way; the machine's own figures where there is room."""
+    """Current storms of context switches, and the machine's figures if there is room."""
 
     def wanted(self, width: int) -> int:
-        """A line each; where there is room one line stays when a storm ends, so that nothing jumps."""
+        """Return a line for each storm; with enough room at least one, so that nothing jumps."""
         if "storms" in self.view.hidden:
             return 0
         height, frame = self.app.size.height, self.view.frame
@@ -54,7 +54,7 @@ class Storms(Plain):
         return max(min(len(frame.storms) if frame else 0, most), int(height >= 20))
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
-        """Who suffers, how much, and who preempts it; in the line that stays the machine."""
+        """Return the storms, with the machine's figures in the first line."""
         frame, view = self.view.frame, self.view
         if frame is None:
             return []
@@ -70,18 +70,18 @@ class Storms(Plain):
 
 
 class Chain(Plain):
-    """The chain of the selected finding, open on big screens."""
+    """The chain of the selected finding, on big screens."""
 
-    room: int | None = None  # lines that tables leave it; None: as many as it wants
+    room: int | None = None  # lines available; None: unlimited
     _seen = False
 
     def full(self) -> int:
-        """As many lines as there is room for at most; none before the first finding."""
+        """Return the most lines for this screen; none before the first finding."""
         self._seen = self._seen or self.view.chain.selected is not None
         return (6 if self.app.size.height < GIANT else 11) if self._seen else 0
 
     def wanted(self, width: int) -> int:
-        """From the first finding on always as many, so that nothing jumps."""
+        """Return the same number from the first finding on, so that nothing jumps."""
         full = self.full()
         return full if self.room is None else min(full, self.room)
 
@@ -100,15 +100,15 @@ class Chain(Plain):
 
 
 class Chart(Plain):
-    """How long the calls of the selected row took, on big screens."""
+    """Durations of the calls of the selected row, on big screens."""
 
-    room: int | None = None  # lines that the calls leave it, with its heading; None: as many as it wants
+    room: int | None = None  # lines available, with the heading; None: unlimited
 
     def full(self) -> int:
         return 6 if self.app.size.height >= GIANT else 0
 
     def wanted(self, width: int) -> int:
-        """All of it, where the rows of the table leave room for it."""
+        """Return all lines or none."""
         return 0 if self.room == 0 else self.full()
 
     def heading(self) -> Heading:
@@ -125,7 +125,7 @@ class Log(Plain):
     """The output of the started command."""
 
     def wanted(self, width: int) -> int:
-        """A part of the screen, where it is requested; a smaller one beside the timeline."""
+        """Return a part of the screen's lines, a smaller one beside the timeline; 0 while hidden."""
         if not self.view.log_shown:
             return 0
         both, height = self.screen.query_one("#timeline").display, self.app.size.height
@@ -146,7 +146,7 @@ class Log(Plain):
 
 
 class TimeBar(Plain):
-    """Where the screen stands in time, while it is not live."""
+    """The position in time, while not live."""
 
     def wanted(self, width: int) -> int:
         return 0 if self.view.live else 1
@@ -163,7 +163,7 @@ class TimeBar(Plain):
 
 
 class TooSmall(Plain):
-    """Stands alone where the terminal is too small for anything else."""
+    """Replaces everything on a terminal that is too small."""
 
     def lines(self, width: int, height: int) -> Sequence[Line]:
         size = self.app.size

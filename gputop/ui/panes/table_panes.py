@@ -1,4 +1,4 @@
-"""The panes that list things: processes, and the calls, threads and lines of the selected one."""
+"""The panes with tables: processes, and calls, threads and lines of the selected one."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _WAITING = ("Waiting for the first frame ...",)
 
 
 class TablePane(Pane, inherit_bindings=False):
-    """A heading that stays, and rows below it that scroll."""
+    """A fixed heading and scrolling rows."""
 
     class Opened(Message):
         """Enter was pressed on the selected row."""
@@ -54,30 +54,23 @@ class TablePane(Pane, inherit_bindings=False):
         quiet_key("y", "copy", "Copy", "copy the row with all its columns, or marked text"),
     ]
 
-    mark = False  # whether the selected row is marked when the keys go elsewhere
+    mark = False  # whether the selected row is marked without the focus
 
     def __init__(self, view: View, table: Table[Any], *, id: str, classes: str | None = None) -> None:
-        """Show a table.
-
-        Args:
-            table: The rows and their order.
-            id: Its name on its screen, which is also that of its tab.
-            classes: Its classes in the style sheet.
-        """
         super().__init__(view, id=id, classes=classes)
         self.table = table
-        self._followed: tuple[int, int] = (-1, 0)  # the selected row's place, and lines, when looked at last
+        self._followed: tuple[int, int] = (-1, 0)  # the selected row's place, and lines, at the last update
 
     def context(self, frame: Frame) -> Context:
-        """What the cells need."""
+        """Return the context of the cells."""
         return call_table.call_context(frame, None, self.view.glyphs)
 
     @abstractmethod
     def nobody(self, frame: Frame) -> Sequence[str]:
-        """Why there are no rows."""
+        """Return why there are no rows."""
 
     def row_token(self, row: Any) -> str:
-        """The token of a row's cells."""
+        """Return the token of a row's cells."""
         return ""
 
     def wanted(self, width: int) -> int:
@@ -92,14 +85,14 @@ class TablePane(Pane, inherit_bindings=False):
         return ", ".join([*parts, *kept])
 
     def show(self) -> None:
-        """Follow the selected row where it was in sight, and look at the rows again."""
+        """Update the rows; a selected row that was in sight stays in sight."""
         if self.is_attached and self.display:
             self.virtual_size = Size(0, len(self.table.rows) + 1)
             self._follow()
         super().show()
 
     def _follow(self) -> None:
-        """A row that was read stays in sight when its place changes, and when the pane does."""
+        """Scroll so that the selected row stays in sight when its place or the pane's size changes."""
         page, place = self.scrollable_content_region.height - 1, self.table.index
         top = round(self.scroll_y)
         if page < 1 or place < 0:
@@ -142,7 +135,7 @@ class TablePane(Pane, inherit_bindings=False):
         )
 
     def sorted_out_of_sight(self) -> list[Span]:
-        """What the order goes by where that column does not fit."""
+        """Return the sort column for the title, if it does not fit into the table."""
         order = self.table.hidden_sort(self.view.glyphs) if self.table.rows else ""
         return [(f"  {order}", "faint")] if order else []
 
@@ -160,7 +153,7 @@ class TablePane(Pane, inherit_bindings=False):
         self.action_cursor(by * max(self.scrollable_content_region.height - 2, 1))
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Home and End are for the bar of time where there is one."""
+        """Disable Home and End while they are for the time bar."""
         return self.view.live if action in ("first", "last") else True
 
     def action_first(self) -> None:
@@ -198,7 +191,7 @@ class TablePane(Pane, inherit_bindings=False):
         self.app.copy(marked or "")
 
     def clicked(self, x: int, y: int) -> None:
-        """On the heading: sort by that column; on a row: select it."""
+        """Sort by the column of the heading, or select the row."""
         if not self.table.rows:
             return
         if y:
@@ -209,7 +202,7 @@ class TablePane(Pane, inherit_bindings=False):
             self._listed()
 
     def on_mouse_move(self, event: events.MouseMove) -> None:
-        """Over a heading: what the column means."""
+        """Show a column's meaning over its heading."""
         at = event.get_content_offset(self)
         column = self.table.column_at(at.x) if at is not None and not at.y and self.table.rows else None
         help_text = COLUMNS_HELP.get(column.title) if column else None
@@ -239,7 +232,6 @@ class CallsPane(DetailTable):
     name_shown = "Calls"
 
     def context(self, frame: Frame) -> Context:
-        """All histograms share one range."""
         return call_table.call_context(frame, self.view.selected, self.view.glyphs)
 
     def nobody(self, frame: Frame) -> Sequence[str]:
@@ -285,7 +277,7 @@ class ThreadsPane(DetailTable):
 
 
 class LinesPane(DetailTable):
-    """The lines of the program that make calls."""
+    """The source lines that make calls."""
 
     name_shown = "Lines"
 

@@ -1,4 +1,4 @@
-"""The keys that move in time, mark moments and record, on every screen: each does something to the feed."""
+"""The keys of every screen that move in time, mark moments and record."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from gputop.ui.model.time.jump import HINT, jump_target
 from gputop.ui.panes.dialogs import Confirm, Question
 from gputop.ui.panes.pane import PaneScreen, quiet_key
 
-AFTER_NS = 300_000_000  # a frame shows what came before it: this much after a moment holds it
+AFTER_NS = 300_000_000  # from a moment to a frame that shows it
 
 
 class TimeScreen(PaneScreen):
-    """A screen on which time can be held, gone back in, marked and recorded."""
+    """A screen with keys to pause, go back in time, mark moments and record."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("space", "pause", "Pause", tooltip="pause or play; live data is still collected"),
@@ -46,14 +46,14 @@ class TimeScreen(PaneScreen):
             tooltip="start or stop recording; the kept history can be included",
         ),
     ]  # fmt: skip
-    _visited: Landmark | None = None  # the landmark that was gone to, until time moves otherwise
+    _visited: Landmark | None = None  # the landmark shown, until time moves
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """A replay records nothing, nor does a browser."""
+        """Disable recording in a replay and in a browser."""
         return self.app.view.mode == "live" and not in_browser() if action == "record" else True
 
     def key_upper_r(self) -> None:
-        """Show why nothing is recorded."""
+        """Show why recording is disabled."""
         if self.app.view.mode != "live" or in_browser():
             self.action_record()
 
@@ -72,7 +72,7 @@ class TimeScreen(PaneScreen):
         self._moved()
 
     def action_step(self, marks: int) -> None:
-        """By marks; forward there is nothing to step to while it is live."""
+        """Step by marks."""
         if marks > 0 and self.app.feed.transport.live:
             self.app.show_message("this is the newest frame")
             return
@@ -93,7 +93,7 @@ class TimeScreen(PaneScreen):
     def action_landmark(self, by: int) -> None:
         transport = self.app.feed.transport
         places = [mark for mark in transport.landmarks() if mark.kind in (FINDING, MARKED)]
-        # its frame may be a little older than the landmark: the next is counted from the landmark itself
+        # from the landmark itself, since its frame may be a little older
         at = Landmark(transport.position_ns, "", "") if self._visited is None else self._visited
         places = [mark for mark in places if (mark > at if by > 0 else mark < at)]
         if not places:
@@ -105,7 +105,7 @@ class TimeScreen(PaneScreen):
         self.app.show_message(f"{chosen.kind}: {escape_text(chosen.text)}")
 
     def go_to(self, time_ns: int) -> None:
-        """Go to a moment and stay."""
+        """Go to a moment and pause."""
         self.app.feed.transport.seek(time_ns)
         self.app.feed.transport.step(0)
         self._moved()
@@ -128,7 +128,7 @@ class TimeScreen(PaneScreen):
             self.app.prompt(Question("mark this moment, with a note", self._mark, hint=self._kept()))
 
     def _kept(self) -> str:
-        """What becomes of a mark: no more is promised than holds."""
+        """Return how long a marker is kept."""
         recorder = self.app.feed.recorder
         if recorder is None:
             return "kept until gputop ends: a recording is read-only"
@@ -145,7 +145,7 @@ class TimeScreen(PaneScreen):
         return ""
 
     def go_to_moment(self, moment_ns: int) -> None:
-        """To one of the worst moments of a finding, from the present too, as far back as it is kept."""
+        """Go to one of a finding's worst moments, if it is still kept."""
         transport = self.app.feed.transport
         nothing = transport.live and transport.start_ns >= transport.end_ns
         if nothing or moment_ns + AFTER_NS < transport.start_ns:
@@ -183,7 +183,7 @@ class TimeScreen(PaneScreen):
         def answered(path: str) -> str:
             return self._record_to(recorder, path.strip(), history=history)
 
-        from gputop.ui.exports import free_name  # not loaded for the first frame
+        from gputop.ui.exports import free_name
 
         path = free_name(occupied or recorder.default_path())
         title = f"{escape_text(occupied)} exists; record to" if occupied else "record to"

@@ -1,4 +1,4 @@
-"""The pane of time: lanes of the GPUs and of threads, in blocks of colour."""
+"""The timeline: lanes of the GPUs and of threads, in blocks of colour."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ NO_LANES = "no lanes yet: the first seconds are still being analysed"
 
 
 class TimelinePane(Pane):
-    """Lanes of the GPUs and of one thread, or of all threads, over the last seconds."""
+    """Lanes of the GPUs and of one or all threads over the last seconds."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         quiet_key("comma", "span(-1)", "Less", "less time"),
@@ -26,28 +26,28 @@ class TimelinePane(Pane):
         quiet_key("down,j", "thread(1)", "Down", "the lane of the thread below"),
         Binding("enter", "screen.zoom", "Zoom", tooltip="all GPUs and all threads"),
     ]
-    room: int | None = None  # lines that tables leave it; None: as many as it wants
+    room: int | None = None  # lines available; None: unlimited
     _seen = False
     _picture: Picture | None = None
 
     @property
     def has_lanes(self) -> bool:
-        """True if there is something to draw."""
+        """True if there are lanes to draw."""
         frame = self.view.frame
         if frame is None or self.has_class("-unwanted"):
             return False
         return not self.view.timeline.empty(frame.time_ns)
 
     def full(self, width: int) -> int:
-        """Lines for everything there is."""
+        """Return the number of lines of all lanes."""
         return self.view.timeline.wanted(width)
 
     def wanted(self, width: int) -> int:
-        """As many as there is room for; none before there is something, unless it was requested."""
+        """Return the lines that fit; none before the first lanes, unless the timeline was opened."""
         frame, timeline = self.view.frame, self.view.timeline
         if frame is None or timeline.empty(frame.time_ns):
             return int(self._seen or self.has_class("-wanted") or self.has_focus)
-        self._seen = True  # from now on a line stays, so that nothing jumps
+        self._seen = True  # a line stays, so that nothing jumps
         full = self.full(width)
         return full if self.room is None or self.has_class("-maximized") else min(full, self.room)
 

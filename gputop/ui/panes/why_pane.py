@@ -1,4 +1,4 @@
-"""The pane that says why the GPU was idle."""
+"""The WHY pane: why the GPU was idle."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ from gputop.ui.model.answer.whylines import heading, why_lines
 from gputop.ui.model.look import Line
 from gputop.ui.panes.pane import Heading, Pane
 
-PANEL_WIDTH, PANEL_HEIGHT, TALL = 64, 20, 30  # from which on there is a panel, and one with a title
-
-_NARROW_ROWS = 4, 7  # lines of the answer where it is narrow, by the lines of the screen
+PANEL_WIDTH, PANEL_HEIGHT, TALL = 64, 20, 30  # the least size for a panel, and the least height for its title
+_NARROW_ROWS = 4, 7  # least and most lines of a narrow answer
 
 
 class WhyPane(Pane):
-    """Why the GPU was idle: ranges of the GPUs, the first causes, the fix."""
+    """Idle ranges of the GPUs, the first causes, the fix."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("enter", "screen.why", "Open", tooltip="all findings and their chains"),
@@ -41,11 +40,11 @@ class WhyPane(Pane):
         return of[3]
 
     def _is_line(self) -> bool:
-        """True if there is room for one sentence only: on pages."""
+        """True on pages, which have room for one sentence only."""
         return not self.has_class("panel")
 
     def _is_narrow(self) -> bool:
-        """True if the panel does not fit: its parts stand below each other then."""
+        """True if the panel does not fit, and its parts stand below each other."""
         size = self.app.size
         return size.width < PANEL_WIDTH or size.height < PANEL_HEIGHT
 
@@ -54,7 +53,7 @@ class WhyPane(Pane):
         return narrow_lines(self._why(), width, rows, self.view.glyphs, focused=self.has_focus)
 
     def wanted(self, width: int) -> int:
-        """Five lines with the title, three on usual terminals; a calm program needs fewer."""
+        """Return five lines with the title, three on small terminals; fewer for a healthy program."""
         if self._is_line():
             return 1
         if self._is_narrow():

@@ -19,7 +19,7 @@ _UNDO = b"\x1b[0m\x1b[<u" + b"".join(
 )
 _CURSOR = b"\x1b[?25h"
 _MESSAGE = (
-    b"gputop: gputop was killed (by a crash in a library, or by a signal); "
+    b"gputop: ended by a crash in a library, or by a signal; "
     b"the terminal has been restored, and a recording is readable up to its last second\r\n"
 )
 _LOCAL = 3  # place in what tcgetattr returns
