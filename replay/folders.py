@@ -1,4 +1,4 @@
-"""Opens files that somebody else may have laid: a pipe would keep us waiting, and a link lead elsewhere."""
+"""Opens files that others may have placed: a pipe would block, and a link lead elsewhere."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def opened(path: str, *, follow: bool = True) -> int:
     return descriptor
 
 
-# Opens the folder in which a file is to lie: what is done through it is done there, despite renames.
+# Opens the folder of a file: operations through it stay there, despite renames.
 
 _HELD = os.O_PATH | os.O_CLOEXEC
 _MOST_LINKS = 40
@@ -43,9 +43,9 @@ def open_folder(path: str, *, rights_of_root: bool) -> int:
     """A descriptor of a folder, for ``dir_fd``.
 
     Args:
-        path: The folder, ``""`` for the one that we are in.
+        path: The folder, ``""`` for the current one.
         rights_of_root: Root opens it as itself: of links, only those are followed that root alone can change.
-            Otherwise the rights decide, ours or those of the user whose identity we have taken.
+            Otherwise the rights decide, of this user or of the one whose identity is assumed.
 
     Raises:
         OSError: It cannot be opened; ForeignLinkError: for its way.
@@ -59,7 +59,7 @@ def open_folder(path: str, *, rights_of_root: bool) -> int:
 
 
 def made_folder(path: str) -> int:
-    """The same as itself, for folders that root, or who runs us, makes where they are missing; mode 0755.
+    """``open_folder`` for root's or this user's folders, made where they are missing; mode 0755.
 
     Raises:
         OSError: It cannot be made or opened; ForeignLinkError: for its way.

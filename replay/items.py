@@ -1,4 +1,4 @@
-"""From chunks whose places are known to items: what the readers of files and of the live history share."""
+"""From chunks with known places to items, for files and for the live history."""
 
 from __future__ import annotations
 
@@ -109,7 +109,7 @@ class ItemReader:
         return 0
 
     def refresh(self) -> bool:
-        """Read what was written since; True where more may follow."""
+        """Read chunks written since; True where more may follow."""
         return False
 
     def items(self) -> Iterator[Item]:
@@ -117,11 +117,11 @@ class ItemReader:
         return chain(self._before(), self.rows_of(range(len(self._table.kind))))
 
     def items_until(self, mark_index: int, since_ns: int, samples_since_ns: int) -> Iterator[Item]:
-        """What is needed to show the frame of one mark.
+        """The items that the frame of one mark needs.
 
         Args:
             mark_index: into ``marks``; its sample is the last item.
-            since_ns: what ends before this time is left out, unless it is a fact.
+            since_ns: items that end before this time are left out, unless they are facts.
             samples_since_ns: the same of samples of which graphs are made.
 
         Raises:
@@ -184,7 +184,7 @@ class ItemReader:
         return list(zip(begin.tolist(), self.marks[last].tolist(), strict=True))
 
     def totals(self) -> list[dict[str, Any]] | None:
-        """What the recorder added up; None where it did not end in order, or the file is damaged."""
+        """The recorder's totals; None where it did not end in order, or the file is damaged."""
         table = self._table
         last = len(table.kind) - 1
         if self.problems or last < 0 or table.kinds[table.kind[last]] != TOTALS:
@@ -197,7 +197,7 @@ class ItemReader:
         return [item for item in self.rows_of(rows) if isinstance(item, Sample)]
 
     def _known(self, end: int) -> tuple[list[Sample], int]:
-        """What the newest snapshot before a row says, and the row from which on facts are to be read."""
+        """The facts of the newest snapshot before a row, and the row from which on facts are to be read."""
         table = self._table
         rows = np.flatnonzero(np.isin(table.kind[:end], _numbers(table.kinds, SNAPSHOT)))
         if not len(rows):
@@ -225,7 +225,7 @@ class ItemReader:
         return ()
 
     def _gone(self, row: int) -> bool:
-        """Whether a chunk was given up on purpose."""
+        """True if a chunk was dropped on purpose."""
         return False
 
     def _mark_row(self, mark_index: int) -> int:
@@ -269,7 +269,7 @@ class ItemReader:
 
 
 def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: Allowance | None = None) -> Item:
-    """What the body of a chunk says.
+    """The item in the body of a chunk.
 
     Raises:
         ValueError: it is damaged, or more than is allowed.
@@ -288,7 +288,7 @@ def unpack_item(kind: str, time_ns: int, count: int, body: bytes, allowance: All
 
 
 def item_in(chunk: bytes | memoryview) -> tuple[Item, int]:
-    """What the chunk at the start of some bytes holds, and how long it is.
+    """The item of the chunk at the start of some bytes, and the chunk's length.
 
     Raises:
         ValueError: There is no whole chunk, or it is damaged.
@@ -311,7 +311,7 @@ def _numbers(kinds: Sequence[str], *wanted: str) -> list[int]:
 
 
 def samples_of(parts: Sequence[Item | None]) -> list[Sample]:
-    """What a snapshot says.
+    """The samples of a snapshot.
 
     Raises:
         ValueError: One is missing or damaged, or they are no snapshot.

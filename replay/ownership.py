@@ -2,7 +2,7 @@
 
 ``sudo gputop record`` writes where the caller may write, and as the caller: for the moment of opening, the
 file-system identity of this one thread (not of the process) is that of the user behind sudo. A symbolic or
-hard link planted there thus gives away nothing that the user could not write anyway. The folder is held from
+hard link planted there thus exposes nothing that the user could not write anyway. The folder stays open from
 then on: no path is looked up a second time.
 """
 
@@ -164,7 +164,7 @@ def open_for_appending(path: str, owner: tuple[int, int] | None) -> int:
     """A descriptor of a log, created where there is none, for the user behind sudo.
 
     Returns:
-        A regular file of one name, ours or the owner's; what it held stays.
+        A regular file of one name, this user's or the owner's; its content stays.
 
     Raises:
         OSError: it cannot be opened, or something else is in its place.
@@ -267,7 +267,7 @@ def _claim(descriptor: int, path: str, owner: tuple[int, int] | None, fresh: boo
 
 
 def is_session(head: bytes) -> bool:
-    """Whether a file that starts like this (at least 64 bytes, or all) is a session file."""
+    """True if a file that starts like this (at least 64 bytes, or all) is a session file."""
     if not head or not (0x80 <= head[0] <= 0x8F or head[0] == 0xDE):
         return False
     start: bytes = msgpack.packb("format") + msgpack.packb(FORMAT_NAME)
@@ -283,7 +283,7 @@ def acting_as(owner: tuple[int, int] | None) -> Iterator[None]:
     libc = ctypes.CDLL(None)
     group, user = libc.setfsgid(owner[1]), libc.setfsuid(owner[0])
     try:
-        if libc.setfsuid(-1) != owner[0]:  # -1 changes nothing and returns what holds
+        if libc.setfsuid(-1) != owner[0]:  # -1 changes nothing and returns the current one
             raise PermissionError(errno.EPERM, "root may not act for another user here")
         yield
     finally:

@@ -1,8 +1,8 @@
-"""Names for a recording that is shown to others: who is not watched becomes ``other-1``, ``other-2``, …
+"""Names for a recording that is shown to others: unwatched processes become ``other-1``, ``other-2``, …
 
 A process is watched when the probes reported a birth, an exec, a call or a switch of it, or when a
-``process`` sample says so. Everybody else is known in the file by number only: no thread or command name,
-no user, no path. Of who is watched the names of processes and threads stay, and no command line and no user.
+``process`` sample reports it. All others are known in the file by number only: no thread or command name,
+no user, no path. Of watched ones the names of processes and threads stay, and no command line and no user.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from probes.source import (
 _EVIDENCE: Final = np.zeros(256, bool)
 _EVIDENCE[[Kind.FORK, Kind.EXEC, Kind.JOIN, Kind.CALL, Kind.OFFCPU]] = True
 
-# Text about a process that says nothing about whose it is or what it does.
+# Text about a process that identifies neither its user nor its work.
 _HARMLESS: Final = frozenset({"type", "kind", "state", "gpu", "uuid", "layer", "mode"})
 # Keys whose text becomes the new name; all other text of a process that is not watched is emptied.
 _NAME_KEYS: Final = frozenset({"name", "comm", "process", "process_name", "thread", "label"})
@@ -45,7 +45,7 @@ _USER_KEYS: Final = frozenset({"uid", "gid", "euid", "loginuid"})
 _NOBODYS: Final = frozenset(
     {"command", "cmdline", "user", "pod", "namespace", "pod_container", "job_id", "job_step"}
 )  # text that is kept of no process
-# Variables of CUDA, and what of them is no value of CUDA's but a text chosen by a user.
+# Variables of CUDA, and their parts that are no value of CUDA's but a text chosen by a user.
 _VARIABLES: Final = {
     "cuda_visible_devices": re.compile(
         r"(?<![^,])(?!\s{0,8}(?:-?\d{1,9}|(?:GPU|MIG)-[\da-fA-F/-]*|(?:MIG-)?GPU-[\da-fA-F/-]*)?\s{0,8}(?:,|\Z))[^,]+"
@@ -60,7 +60,7 @@ _NVIDIA: Final = "device:/dev/nvidia"
 _PSEUDONYM: Final = re.compile(r"other-[0-9]{1,9}")
 _NUMBER: Final = re.compile(r"[0-9]{1,10}\Z")
 # An absolute path, except its last part: a library's own name says which one it is, its folder whose. Folders
-# may be called anything; only one whose name ends with a space is taken for the end of the path. It may stand
+# may have any name; only one that ends with a space counts as the end of the path. It may stand
 # right behind a compiler's option, or be the path of an address.
 _FOLDERS: Final = re.compile(r"(?:(?<![\w.])|(?<=\s-[A-Za-z])|(?<=\A-[A-Za-z]))/(?:[^/]*[^/\s]/)+")
 _HEADER_SECRETS: Final = re.compile(
@@ -86,7 +86,7 @@ def _without_folders(value: Any) -> Any:
 
 
 def _without_source_folders(stack: Any) -> list[Any]:
-    """The frames of a stack without the folders that say whose they are."""
+    """The frames of a stack without folders that identify their owner."""
     frames = stack if isinstance(stack, list | tuple) else ()
     return [
         [without_folders(str(frame[0])), *frame[1:]]
@@ -172,7 +172,7 @@ class Disguise:
         return Sample(sample.kind, sample.time_ns, data)
 
     def is_watched(self, pid: int) -> bool:
-        """Whether this process is watched as far as is known by now."""
+        """True if this process is watched as far as is known by now."""
         return bool(self._watched[pid]) if 0 <= pid < PIDS else pid in self._far_watched
 
     def _watch(self, pid: int, *, watched: bool) -> None:
@@ -184,7 +184,7 @@ class Disguise:
             self._far_watched.discard(pid)
 
     def name(self, pid: int) -> str:
-        """What a process that is not watched is called in the file."""
+        """The name in the file of a process that is not watched."""
         known = self.names.pop(pid, None)
         if known is None:
             self._named += 1
@@ -204,7 +204,7 @@ class Disguise:
         if not inside.all():
             self._learn_far(records, ~inside)
             evidence = _EVIDENCE[kinds]
-        # The number of a process that ended may be given to a stranger.
+        # The number of a process that ended may go to a stranger.
         if self._ended:
             self._ended -= set(distinct(pids[evidence]).tolist())
         gone = (kinds == Kind.EXIT) & (records["flags"] & ExitFlag.GROUP_DEAD != 0)
@@ -274,7 +274,7 @@ class Disguise:
     def _clean_columns(
         self, value: Mapping[Any, Any], stranger: int | None, numbered: bool
     ) -> dict[Any, Any]:
-        """A table whose columns are lists; ``pid`` or ``tid`` says whom a row is about."""
+        """A table whose columns are lists; ``pid`` or ``tid`` names a row's process or thread."""
         pids, tids = (list(value.get(key) or ()) for key in ("pid", "tid"))
         rows = [self._whom(pid, tid, stranger) for pid, tid in zip_longest(pids, tids)]
         anybody = next((row for row in rows if row is not None), stranger)
@@ -288,7 +288,7 @@ class Disguise:
         return result
 
     def _activities(self, sample: Sample) -> Sample:
-        """Of rows of strangers what was done stays, and not what it is called."""
+        """Rows of strangers keep their kind and lose their names."""
         rows, texts = activity_rows(sample.data)
         pids = distinct(rows["pid"])
         strangers = [pid for pid in pids.tolist() if pid >= 0 and not self.is_watched(pid)]
@@ -325,7 +325,7 @@ class Disguise:
 
 
 def _is_pseudonym(text: str) -> bool:
-    """Whether a stranger has it from this module already: it is the same in a copy of the recording."""
+    """True if a stranger has the name from this module already: it is kept in a copy of the recording."""
     return _PSEUDONYM.fullmatch(text) is not None
 
 

@@ -1,6 +1,6 @@
-"""How much a file of a size may say in one pass: what is much more was made to fill memory.
+"""Limits for one pass over a file, by its size: a file far beyond them was made to fill memory.
 
-A training job's records take five bytes each, and its samples hardly shrink; both may be a dozen times
+A training job's records need five bytes each, and its samples hardly shrink; both may be a dozen times
 smaller here. A file that consists of repetitions can hold a thousand times as much in the same room.
 """
 
@@ -15,7 +15,7 @@ _BYTES_PER_BYTE: Final = 32
 
 
 class Allowance:
-    """What is left of it, of a pass over a file."""
+    """The rest of the limits, of a pass over a file."""
 
     def __init__(self, size: int) -> None:
         self._records = _FREE_RECORDS + _RECORDS_PER_BYTE * size
@@ -32,7 +32,7 @@ class Allowance:
         self._records -= count
 
     def consume_bytes(self, count: int) -> None:
-        """A sample that takes so many bytes unpacked has come.
+        """Counts a sample of so many bytes unpacked.
 
         Raises:
             ValueError: they are more than is left.
@@ -43,13 +43,13 @@ class Allowance:
 
 
 class Outlay:
-    """What a writer has written, and in how many bytes: so that a reader allows all of it."""
+    """The written amount, and in how many bytes: so that a reader allows all of it."""
 
     def __init__(self) -> None:
         self._records = self._unpacked = self._bytes = 0
 
     def allows(self, size: int, *, records: int = 0, unpacked: int = 0) -> bool:
-        """Whether so many records, or bytes of a sample, may be reported in ``size`` bytes more."""
+        """True if so many records, or bytes of a sample, may be reported in ``size`` bytes more."""
         written = self._bytes + size
         return (
             self._records + records <= _FREE_RECORDS + _RECORDS_PER_BYTE * written

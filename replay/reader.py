@@ -109,7 +109,7 @@ def _open(path: str, *, follow: bool) -> int:
 
 
 def _header(path: str, file: ScannedFile) -> tuple[dict[str, Any], int, bool]:
-    """The header, the offset of the first byte after it, and whether its first copy is damaged."""
+    """(header, offset of the first byte after it, True if its first copy is damaged)."""
     data = file.read(0, fmt.MAX_HEADER_BYTES + fmt.MAX_PREFIX_BYTES)
     if not is_session(data[:64]):
         raise ForeignError(f"{path} is not a gputop session: name a file that gputop recorded")
@@ -154,5 +154,5 @@ def _header_map(path: str, data: bytes) -> tuple[dict[str, Any], int]:
 
 
 def sized(count: int) -> str:
-    """A size as messages say it."""
+    """A size as in messages."""
     return f"{count} bytes" if count < 1000 else f"{count / 1000:.1f} kB"

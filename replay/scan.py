@@ -22,7 +22,7 @@ WINDOW_BYTES: Final = 1 << 20
 # A hostile file can name the same bytes as the body of very many chunks: no more than this share of the
 # file's size is read in vain.
 _WASTE: Final = 4
-_MOST_TRIES: Final = 1 << 14  # chunks that are looked at for one
+_MOST_TRIES: Final = 1 << 14  # chunks that are read for one
 _PIECE_WITHIN: Final = 64 << 20  # of the end: writers add a piece of the index far more often
 
 
@@ -38,7 +38,7 @@ class ScannedFile:
         return os.pread(self.descriptor, count, offset)
 
     def chunk_at(self, offset: int) -> Chunk | None:
-        """What a chunk says of itself; None when there is none or it goes beyond the end."""
+        """The chunk at a place; None when there is none or it goes beyond the end."""
         chunk = parse_prefix(self.read(offset, MAX_PREFIX_BYTES), offset)
         return chunk if chunk is not None and chunk.end <= self.size else None
 
@@ -69,7 +69,7 @@ def index_of(file: ScannedFile, start: int) -> Entries | None:
 
 
 def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
-    """What the newest intact piece of the index and those before it hold of a file without an end.
+    """The chunks of the newest intact piece of the index and those before it, in a file without an end.
 
     Returns:
         The chunks up to that piece, and the offset of the first byte after it; none and ``start`` where
@@ -81,7 +81,7 @@ def pieces_of(file: ScannedFile, start: int) -> tuple[Entries, int]:
 
 
 def pieces_from(file: ScannedFile, start: int, newest: int) -> Entries | None:
-    """What a piece of the index and those before it hold; None where one of them is missing or damaged."""
+    """The chunks of a piece of the index and those before it; None where one is missing or damaged."""
     found: list[Entries] = []
     piece = _piece_at(file, newest)
     while piece is not None:

@@ -1,7 +1,7 @@
-"""What a recorder writes now and then, so that a long file is opened and sought in as fast as a short one.
+"""Written by a recorder now and then, so that a long file is opened and sought in as fast as a short one.
 
 A piece of the index names the chunks since the piece before it: a file without an end is read from its newest
-piece on. A snapshot says what is known at a mark: a seek reads the newest one before it, and the facts since.
+piece on. A snapshot is the state at a mark: a seek reads the newest one before it, and the facts since.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _PART_BYTES: Final = fmt.MAX_SAMPLE_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """How much may lie between two of them.
+    """Limits of the distance between two of them.
 
     Attributes:
         chunks, bytes: Between two pieces of the index, whichever is reached first.
-        facts: Facts between two snapshots; more where the last one took more room than these.
+        facts: Facts between two snapshots; more where the last one needed more room than these.
     """
 
     chunks: int = 4096
@@ -37,7 +37,7 @@ USUAL: Final = Spacing()
 
 
 class SnapshotSchedule:
-    """Follows the facts that are written, and says when what is known is to be written anew."""
+    """Follows the written facts, and decides when the state is to be written anew."""
 
     def __init__(self, every: int) -> None:
         self._book: FactBook | None = FactBook()
@@ -58,10 +58,10 @@ class SnapshotSchedule:
             if isinstance(item, Sample):
                 self._book.consume(item)
         except (ValueError, TypeError, KeyError, AttributeError):
-            self._book = None  # of facts in another shape no snapshot is made: readers take them all
+            self._book = None  # of facts in another shape no snapshot is made: readers read them all
 
     def snapshot(self, time_ns: int) -> list[bytes]:
-        """The bodies of the chunks that say what is known now, packed; none while none is due."""
+        """The bodies of the chunks of a snapshot, packed; none while none is due."""
         if self._book is None or self._count < self._every or self._bytes < self._last_bytes:
             return []
         parts: list[list[bytes]] = [[]]

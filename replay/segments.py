@@ -40,7 +40,7 @@ class SegmentLimits:
     keep: int | None = None
 
     def reached(self, size: int, span_ns: int) -> bool:
-        """Whether one of them is."""
+        """True if one of the limits is reached."""
         return (self.size is not None and size >= self.size) or (
             self.span_ns is not None and span_ns >= self.span_ns
         )
@@ -49,8 +49,8 @@ class SegmentLimits:
 class SegmentWriter:
     """Writes items to segments, as ``SessionWriter`` does to one file: nothing is lost between two.
 
-    A segment ends with a mark. The next one begins with the facts that are known then; its header says which
-    number it has, of which recording, and how many samples of facts these are.
+    A segment ends with a mark. The next one begins with the facts known then; its header has
+    its number, its recording, and the number of samples of these facts.
     """
 
     def __init__(
@@ -136,7 +136,7 @@ class SegmentWriter:
         self._since_ns = self._clock()
         if self._ending is not None:
             self._ending.join()
-        # the disk may take its time, and what is observed must not wait for it
+        # the disk may be slow, and observing must not wait for it
         self._ending = threading.Thread(target=self._end, args=(before, number), name="gputop-segment")
         self._ending.start()
         for sample in facts:
@@ -183,7 +183,7 @@ class SegmentWriter:
 
 
 class SegmentsReader(SessionReader):
-    """The segments of a folder, as one session: what a segment repeats of those before it is left out."""
+    """The segments of a folder, as one session: facts repeated by a segment are left out."""
 
     def __init__(self, path: str | os.PathLike[str]) -> None:
         """Open all of them.
@@ -292,7 +292,7 @@ def segment_names(path: str) -> list[str]:
 
 
 def _about(segment: SessionReader) -> dict[str, Any]:
-    """What a header says of its place among segments; nothing in a file that is none."""
+    """The place of a header's file among segments; nothing in a file that is none."""
     about = segment.header.get("segment")
     return about if isinstance(about, dict) else {}
 

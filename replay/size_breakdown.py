@@ -1,4 +1,4 @@
-"""What the bytes of a session file are spent on, by what each chunk says of itself."""
+"""The bytes of a session file by use, from the prefix of each chunk."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Census:
     Attributes:
         kinds: Most bytes first.
         size_bytes: Of the file.
-        other_bytes: What is in no intact chunk: the first copy of the header, the trailer, what is damaged.
+        other_bytes: Outside of intact chunks: the first copy of the header, the trailer, damaged parts.
         closed: The recorder ended in order.
     """
 
@@ -39,7 +39,7 @@ class Census:
 
     @property
     def bytes_a_record(self) -> float | None:
-        """What a record takes, with all that belongs to it; None without records."""
+        """Bytes of a record, with all that belongs to it; None without records."""
         records = sum(kind.items for kind in self.kinds if kind.kind == RECORDS)
         return self.size_bytes / records if records else None
 

@@ -1,4 +1,4 @@
-"""What is known at a moment of a session, as the samples that would say it: for what begins in the middle."""
+"""The state at a moment of a session, as samples that restore it: for readers that begin in the middle."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class FactBook:
         self._count = 0  # of stacks
         self._shapes = Shapes()
         self._ended: dict[int, int] = {}  # processes and when they ended, in that order
-        self._over: dict[int, None] = {}  # those of them whose stacks are still there
+        self._over: dict[int, None] = {}  # those of them that still have their stacks
 
     def consume(self, sample: Sample) -> None:
         """Consume a sample; kinds that are no facts are ignored."""

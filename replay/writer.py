@@ -25,7 +25,7 @@ SYNC_NS: Final = 5_000_000_000
 
 
 class WriteError(SessionError):
-    """The file takes no more."""
+    """The file accepts no more."""
 
     def __init__(self, message: str, cause: str) -> None:
         super().__init__(message)
@@ -33,7 +33,7 @@ class WriteError(SessionError):
 
 
 class Sums(Protocol):
-    """Adds up what is recorded."""
+    """Adds up the recorded items."""
 
     def consume(self, item: Item) -> None:
         """Consume one item."""
@@ -69,12 +69,13 @@ class SessionWriter:
             path: the final name of the file.
             header: plain facts of the session; ``format``, ``major`` and ``minor`` are added.
             owner: user and group id behind sudo.
-            private: give processes that are not watched other names, and leave out who recorded where.
-            disguise: gives these names, where several files are to have the same; one of its own without it.
+            private: rename processes that are not watched, and leave out the recording user and machine.
+            disguise: source of these names, where several files are to have the same; by default its own.
             overwrite: an old session file at ``path`` may be replaced.
             clock: nanoseconds that only grow, for the age of a chunk.
-            spacing: how often it is written what makes a long file as quick to open as a short one.
-            sums: is given each item that is written; what it has added up goes to the end of the file.
+            spacing: distance of index pieces and snapshots, which make a long file as quick to open as a
+                short one.
+            sums: adds up each written item; its totals go to the end of the file.
 
         Raises:
             SessionError: the file cannot be written there, or the header is no plain data.
@@ -99,7 +100,7 @@ class SessionWriter:
         self._disk = _DiskSync(self._descriptor)
         self._flushed_ns = self._synced_ns = clock()
         try:
-            # The second copy has a checksum, and is what readers believe.
+            # The second copy has a checksum, and counts for readers.
             self._append(data + fmt.pack_chunk(fmt.HEADER, 0, 0, 1, zlib.compress(data, 1)))
             self._start = self._size
         except SessionError:
@@ -114,7 +115,7 @@ class SessionWriter:
 
     @property
     def events(self) -> int:
-        """Records taken so far, those still gathered in memory included."""
+        """Records appended so far, those still gathered in memory included."""
         return self._chunker.events
 
     def write(self, item: Item) -> None:
@@ -139,7 +140,7 @@ class SessionWriter:
 
         Args:
             kind, first_ns, last_ns, count, chunk: As of ``chunker.Emit``.
-            item: What it holds; without it, it is unpacked where something adds up.
+            item: Its content; without it, it is unpacked where there are sums.
 
         Raises:
             SessionError: see ``write``.
@@ -168,7 +169,7 @@ class SessionWriter:
             self._add_up(memoryview(block)[place:], None)
             at_mark = kind == MARK
             self._shown |= at_mark
-        if at_mark:  # facts that follow in the block belong to what comes later
+        if at_mark:  # facts that follow in the block belong to later items
             self._set_waypoints(last_ns)
 
     def _add_up(self, chunk: bytes | memoryview, item: Item | None) -> None:
@@ -179,7 +180,7 @@ class SessionWriter:
                 self._sums = None  # readers fall back to summing the records
 
     def flush(self) -> None:
-        """Hand everything taken so far to the kernel.
+        """Pass everything appended so far to the kernel.
 
         Raises:
             SessionError: see ``write``.
@@ -256,7 +257,7 @@ class SessionWriter:
             self._append(piece)
 
     def _append(self, data: bytes) -> None:
-        """All of ``data`` or nothing of it: a torn end is taken back."""
+        """Write all of ``data`` or nothing of it: a torn end is removed."""
         rest = memoryview(data)
         try:
             while rest:
@@ -277,7 +278,7 @@ class SessionWriter:
     def _write_footer(self) -> None:
         entries = self._index.whole(self._descriptor, self._start)
         body = entries.pack() if entries is not None else b""
-        # without it, readers look at its pieces and scan; it takes weeks of recording to be too much
+        # without it, readers read its pieces and scan; only weeks of recording exceed it
         if entries is not None and len(body) <= fmt.MAX_BODY_BYTES:
             chunk = fmt.pack_chunk(fmt.INDEX, *entries.span(), len(entries), body)
             self._append(chunk + fmt.pack_trailer(self._size))
@@ -308,7 +309,7 @@ class SessionWriter:
 
 
 class _DiskSync:
-    """fdatasync in the background: it may take longer than a tick and must not delay the observer."""
+    """fdatasync in the background: it may last longer than a tick and must not delay the observer."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -316,7 +317,7 @@ class _DiskSync:
         self._error: OSError | None = None
 
     def start(self) -> OSError | None:
-        """Begin unless one is under way; returns what went wrong with an earlier one."""
+        """Begin unless one is under way; returns the error of an earlier one."""
         if self._thread is None or not self._thread.is_alive():
             self._thread = threading.Thread(target=self._run, name="session-sync", daemon=True)
             self._thread.start()

@@ -1,7 +1,7 @@
-"""Writes what gputop says of each cause into its page in docs/causes/: ``python -m scripts.cause_pages``.
+"""Writes gputop's output for each cause into its page in docs/causes/: ``python -m scripts.cause_pages``.
 
-The comment before a block names what the finding is of: a recording, or a made-up program of
-tests/cause_stories.py. tests/test_explain_docs.py looks that nothing has changed since.
+The comment before a block names the source of the finding: a recording, or a made-up program of
+tests/cause_stories.py. tests/test_explain_docs.py checks that nothing has changed since.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ def finding(cause: str, source: str) -> str:
 
 
 def with_excerpts(page: str) -> str:
-    """A page whose blocks show what gputop says."""
+    """A page whose blocks are gputop's output."""
     cause = page[2:5]
 
     def shown(block: re.Match[str]) -> str:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes gputop/engine/cuda_errors.tsv from what NVIDIA's own runtime and headers say of each error code."""
+"""Writes gputop/engine/cuda_errors.tsv from NVIDIA's own runtime and headers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def toolkit() -> Path:
 
 
 def runtime_names(library: Path) -> Iterator[tuple[int, str, str]]:
-    """(code, name, text) as the runtime tells them; no driver is needed for it."""
+    """(code, name, text) by the runtime; it needs no driver."""
     runtime = ctypes.CDLL(str(library))
     runtime.cudaGetErrorName.restype = runtime.cudaGetErrorString.restype = ctypes.c_char_p
     for code in range(1, MOST):
@@ -47,7 +47,7 @@ def sticky_codes(header: str) -> set[int]:
 
 
 def text() -> str:
-    """The table: code, name, the driver's name, whether it is sticky, text."""
+    """The table: code, name, the driver's name, 1 if it is sticky, text."""
     folder = toolkit()
     drivers = driver_names((folder / "include" / "cuda.h").read_text(errors="replace"))
     sticky = sticky_codes((folder / "include" / "driver_types.h").read_text(errors="replace"))

@@ -52,7 +52,7 @@ _PACKAGES = {"ldd": "libc-bin", "nm": "binutils", "readelf": "binutils"}  # of t
 
 
 class KitError(Exception):
-    """The kit could not be made; the message says what is missing."""
+    """The kit could not be made; the message names the missing part."""
 
 
 def _output(*command: str | Path) -> str:
@@ -87,7 +87,7 @@ def _copy(source: Path, target: Path, left_out: re.Pattern[str] = LEFT_OUT) -> N
 
 
 def needed(paths: Iterable[Path]) -> dict[str, Path]:
-    """The libraries that these files load, by name, but those that are stubbed and what only those load."""
+    """The libraries that these files load, by name, without stubbed ones and those that only these load."""
     found: dict[str, Path] = {}
     todo = list(paths)
     while todo:
@@ -139,7 +139,7 @@ def _loaded(path: Path) -> list[Path]:
 
 
 def packages() -> dict[str, list[Path]]:
-    """The files of the packages that gputop needs, and of what those need, by package."""
+    """The files of the packages that gputop needs, and of their dependencies, by package."""
     found: dict[str, list[Path]] = {}
     todo = list(PACKAGES)
     while todo:

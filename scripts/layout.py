@@ -101,7 +101,7 @@ def offences(root: Path) -> Iterator[str]:
         if (lines := path.read_text().count("\n")) > MOST_LINES:
             yield f"{path.relative_to(root)} has {lines} lines, more than {MOST_LINES}"
     for path in (root / "tests").rglob("*.py"):
-        if not {"programs", "shim", "torch_programs"} & {*path.parts}:  # what is observed, which is no test
+        if not {"programs", "shim", "torch_programs"} & {*path.parts}:  # observed programs, not tests
             for line, name in private_names(ast.parse(path.read_text())):
                 yield f"{path.relative_to(root)}:{line} uses the private name {name}"
     places: dict[str, list[str]] = defaultdict(list)

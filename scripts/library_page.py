@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what docs/library.md tells of each name from the names' own docstrings."""
+"""Writes docs/library.md from the docstrings of the public names."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def markdown(docstring: str) -> str:
 
 
 def names() -> str:
-    """All of the face: functions, the session, what is returned, errors."""
+    """All public names: functions, the session, results, errors."""
     values = {name: getattr(gputop, name) for name in gputop.__all__}
     functions = [name for name, value in values.items() if inspect.isfunction(value)]
     errors = [
@@ -68,7 +68,7 @@ def _signature(name: str, function: Any) -> str:
 
 
 def _short(annotation: Any) -> Any:
-    """What a function takes or gives, where that helps a reader: documents are described by their schema."""
+    """A parameter's or result's type for readers: documents are described by their schema."""
     return "dict" if "Document" in str(annotation) else annotation
 
 
@@ -92,7 +92,7 @@ def _error(name: str, kind: type[Exception]) -> str:
 
 
 def with_names(page: str) -> str:
-    """The page with what stands between its two marks."""
+    """The page with the text between its two marks."""
     head, _, rest = page.partition(BEGIN)
     return f"{head}{BEGIN}\n\n{names()}\n\n{END}{rest.partition(END)[2]}"
 

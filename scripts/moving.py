@@ -29,7 +29,7 @@ def joined(pictures: Sequence[str], seconds: Sequence[float]) -> str:
             steps[100.0] = "visible"
         text = " ".join(f"{at:g}% {{ visibility: {how} }}" for at, how in steps.items())
         rules.append(f"@keyframes p{number} {{ {text} }}\n")
-        # where motion is not wanted, the one that is shown longest
+        # without motion, the one that is shown longest
         rules.append(f".p{number} {{ visibility: {'visible' if number == still else 'hidden'} }}\n")
         rules.append(
             "@media (prefers-reduced-motion: no-preference) "

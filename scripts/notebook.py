@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Runs the code cells of docs/library.ipynb and writes what they print into it; needs no Jupyter."""
+"""Runs the code cells of docs/library.ipynb and writes their output into it; needs no Jupyter."""
 
 from __future__ import annotations
 

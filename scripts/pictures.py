@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Draws what people see: from the recordings, and of made-up machines that no recording here shows.
+"""Draws the screen over the recordings, and over made-up machines that no recording here shows.
 
 ``pictures.py`` draws the README's choice, one SVG a picture in docs/pictures/; ``pictures.py FOLDER`` draws
 every subject in every size there, as SVG and, where there is a browser, as PNG. An SVG holds text, and names
@@ -46,7 +46,7 @@ _INTERPRETER = re.compile(r"((?:/[\w.-]+)+)/bin/python")  # of the machine that 
 
 @dataclass(frozen=True)
 class Picture:
-    """What is shown, the size of the terminal, and the keys pressed before it is drawn."""
+    """A subject, the size of the terminal, and the keys pressed before it is drawn."""
 
     name: str
     of: str
@@ -84,7 +84,7 @@ README = (
     Picture("eight-gpus", "eight-gpus", (120, 40)),
     Picture("without-root", "without-root", (80, 24)),
 )
-# what a picture is called, and the recording or the made-up machine that it is of
+# name of a picture -> its recording or made-up machine
 SUBJECTS = {
     "input-bound": "dataloader",
     "sync-bound": "numpy-sync",
@@ -140,7 +140,7 @@ MACHINES = {
 
 
 def frame_of(machine: Machine, tick: int) -> Frame:
-    """What is seen of it at a tick."""
+    """The frame at a tick."""
     made = fake.frame(tick, gpus=machine.gpus, processes=machine.processes, storm=machine.storm)
     made = replace(made, calls_observed=machine.traced, problems=machine.problems)
     if not machine.gpus:
@@ -216,7 +216,7 @@ async def _drawn_machine(picture: Picture, machine: Machine) -> str:
         app.poll()
         await pilot.press(*picture.keys)
         await pilot.pause()
-        app.show()  # what one look learns of the size the next one knows
+        app.show()  # the size found by one frame is known to the next
         await pilot.pause()
         return _anonymous(app.export_screenshot(title="gputop"))
 

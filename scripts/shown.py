@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes what gputop prints of the recordings into the pages that show it.
+"""Writes gputop's output for the recordings into the pages that show it.
 
 In README.md, each block that begins with ``$ gputop`` and works on recordings/, cut where ``| head -n N``
 follows; in recordings/README.md, the table; in docs/commands.md, the list of commands.
@@ -29,13 +29,13 @@ _BLOCK = re.compile(
 
 
 def output_of(words: list[str]) -> str:
-    """What ``gputop WORDS`` prints when nobody's terminal is narrower than its text."""
+    """The output of ``gputop WORDS`` in a terminal that is wide enough."""
     command = [sys.executable, "-m", "gputop", *words]
     return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False).stdout
 
 
 def with_outputs(page: str) -> str:
-    """A page whose blocks show what their commands print."""
+    """A page whose blocks are the output of their commands."""
 
     def shown(block: re.Match[str]) -> str:
         lines = output_of(block["words"].split()).splitlines(keepends=True)

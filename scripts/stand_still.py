@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Lets this machine stand still, as one does whose host takes its processors away.
+"""Stops this machine now and then, as a host stops a virtual machine whose processors it withdraws.
 
 ``stand_still.py [MS] [EVERY_MS]``: for up to MS milliseconds (600), every EVERY_MS on average (2,500),
 nothing else runs on any processor that this process may use: one process on each of them is of the first

@@ -1,8 +1,8 @@
-"""Writes those of NVIDIA's libraries that a CUDA wheel of PyTorch links and the simulated GPU does not have.
+"""Makes stubs of NVIDIA's libraries that a CUDA wheel of PyTorch links and the simulated GPU lacks.
 
-``python -m scripts.torch_stubs SITE_PACKAGES`` looks at what the wheel's libraries need, and compiles, into
-the first folder of their RPATH, one library for each name: with just the functions that the wheel uses. Each
-says once that it is not simulated, and fails.
+``python -m scripts.torch_stubs SITE_PACKAGES`` reads which symbols the wheel's libraries need, and compiles,
+into the first folder of their RPATH, one library for each name, with just the functions that the wheel uses.
+Each reports once that it is not simulated, and fails.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _stem(soname: str) -> str:
 
 
 def missing_libraries(folder: Path) -> set[str]:
-    """Returns the names of NVIDIA's libraries that a folder's libraries need, and nobody has."""
+    """The names of NVIDIA's libraries that a folder's libraries need and that are missing."""
     libraries = sorted(folder.glob("*.so*"))
     needed = {
         name for library in libraries for name in _NEEDED.findall(_output("readelf", "-dW", str(library)))

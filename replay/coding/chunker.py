@@ -1,4 +1,4 @@
-"""Items in, packed chunks out: what the writer of a session file and the live history share."""
+"""Items in, packed chunks out, for session files and for the live history."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Chunker:
     """Gathers records into chunks; a sample ends a chunk, so that the order of everything is kept.
 
     Attributes:
-        events: Records taken so far, those still gathered included.
-        emitted: What the chunk holds that is being emitted; an array of records is reused afterwards.
+        events: Records appended so far, those still gathered included.
+        emitted: Content of the chunk that is being emitted; an array of records is reused afterwards.
     """
 
     def __init__(self, emit: Emit, disguise: Disguise | None = None) -> None:

@@ -1,4 +1,4 @@
-"""Columns of records as small trees of coded bytes, and back: what a chunk of records holds.
+"""Columns of records as small trees of coded bytes, and back: the content of a chunk of records.
 
 Every column is a *node*, a msgpack list that starts with the name of a coding. A node stands for ``n``
 unsigned 64-bit numbers and may hold other nodes:
@@ -46,10 +46,10 @@ _MULTIPLIERS: Final = tuple(
 _SAMPLE: Final = 1024
 _RAW_BITS: Final = 6.5  # above it a plane is noise: Huffman codes gain little and cost most of the time
 _PATTERN_BITS: Final = 0.7  # below it runs and repeats are worth searching for
-_FEW: Final = 1024  # records of which every coding is tried: more take longer and gain less
+_FEW: Final = 1024  # records of which every coding is tried: more cost more time and gain less
 _SMALL: Final = 64  # fewer bytes than this do not pay for a zlib header
 
-# Columns that take few different values are coded together: one number per row for the whole tuple.
+# Columns with few different values are coded together: one number per row for the whole tuple.
 _TUPLES: Final[tuple[tuple[str, tuple[str, ...]], ...]] = (
     ("#who", ("pid", "tid", "cpu")),
     ("#what", ("op", "kind", "depth", "flags", "ret")),
@@ -67,7 +67,7 @@ def _word(name: str) -> int:
     return OFFSETS[name] // 8
 
 
-# One word must hold a thread's numbers, and one all of what it did but the op, nothing else.
+# One word must hold a thread's numbers, and one its activity without the op, nothing else.
 if [OFFSETS[n] - OFFSETS["pid"] for n in ("pid", "tid")] != [0, 4] or OFFSETS["pid"] % 8:
     raise AssertionError("pid and tid are not one word")
 if [OFFSETS[n] - OFFSETS["kind"] for n in ("depth", "flags", "ret")] != [1, 2, 4] or OFFSETS["kind"] % 8:
@@ -229,7 +229,7 @@ def _sequence(seq: npt.NDArray[np.uint32], cpu: npt.NDArray[np.uint16]) -> Node:
             node = ["sparse", filled, _byte_node(np.packbits(mask)), _table(steps[mask])]
     else:
         node = _planes(steps.astype(np.uint64), int(steps.max()))
-    # The first step is zero by construction: take back the one that "add" gives it.
+    # The first step is zero by construction: undo the one of "add".
     return ["by", "cpu", ["delta", (int(ordered[0]) - 1) % 2**64, ["add", 1, node]]]
 
 

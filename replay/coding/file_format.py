@@ -1,4 +1,4 @@
-"""The frame of a session file: header map, chunks, footer; and what is too large to be true.
+"""The frame of a session file: header map, chunks, footer; and limits of plausible sizes.
 
 The file is a plain stream of msgpack objects. A chunk is an array of eight, whose integers are written at
 full width, so that the bytes before the body have a known length and start with a fixed pattern: after
@@ -34,7 +34,7 @@ _TRAILER_MAGIC: Final = b"gtopINDX"
 TRAILER_BYTES: Final = _TRAILER.size
 SMALLEST_CHUNK: Final = _FIXED.size + 1 + _BODY.size
 
-# Limits: a writer never exceeds them, a reader takes what does for damage.
+# Limits: a writer never exceeds them, to a reader more is damage.
 MAX_RECORDS: Final = 1 << 16  # records in one chunk
 MAX_BODY_BYTES: Final = 16 << 20
 MAX_SAMPLE_BYTES: Final = 2 << 20  # one sample, unpacked
@@ -45,11 +45,11 @@ MAX_TIME: Final = (1 << 63) - 1
 MAX_PREFIX_BYTES: Final = _FIXED.size + MAX_KIND_BYTES + _BODY.size
 
 
-# An empty array takes a byte in a file and 64 in memory: what is full of them was made to fill memory.
+# An empty array is a byte in a file and 64 in memory: a file full of them was made to fill memory.
 _CONTAINERS: Final = frozenset({*range(0x80, 0xA0), *range(0xDC, 0xE0)})
 _NO_CONTAINERS: Final = bytes(sorted(set(range(256)) - _CONTAINERS))
 _FREE_CONTAINERS: Final = 4096
-# bytes of what is no text and no bytes, by how it begins
+# bytes of objects other than texts and bytes, by their first one
 _SIZES: Final = {**{0xCC + power: 1 + (1 << power) for power in range(4)}, 0xCA: 5, 0xCB: 9} | {
     **{0xD0 + power: 1 + (1 << power) for power in range(4)},
     **{0xDC: 3, 0xDD: 5, 0xDE: 3, 0xDF: 5},
@@ -80,7 +80,7 @@ class NewerError(SessionError):
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Where a chunk lies and what it says of itself; times in nanoseconds, CLOCK_MONOTONIC."""
+    """The place and the prefix of a chunk; times in nanoseconds, CLOCK_MONOTONIC."""
 
     offset: int
     kind: str
@@ -117,14 +117,14 @@ def pack_chunk(kind: str, t_first: int, t_last: int, count: int, body: bytes) ->
 
 
 def parse_prefix(data: bytes, offset: int) -> Chunk | None:
-    """What the bytes at the start of a chunk say.
+    """The chunk whose prefix is at the start of some bytes.
 
     Args:
         data: up to ``MAX_PREFIX_BYTES`` bytes of the file from ``offset`` on.
         offset: where they start in the file.
 
     Returns:
-        The chunk, its body not yet looked at; None when there is no intact chunk prefix.
+        The chunk, its body not yet read; None when there is no intact chunk prefix.
     """
     if len(data) < SMALLEST_CHUNK or not data.startswith(MARKER):
         return None
@@ -142,7 +142,7 @@ def parse_prefix(data: bytes, offset: int) -> Chunk | None:
 
 
 def pack_trailer(index_offset: int) -> bytes:
-    """The last object of a closed file: 16 bytes that say where the index is."""
+    """The last object of a closed file: 16 bytes with the place of the index."""
     return _TRAILER.pack(0xC4, 16, _TRAILER_MAGIC, index_offset)
 
 
@@ -167,7 +167,7 @@ def unpack(data: bytes) -> Any:
         ValueError: damaged, too deep or with extension types.
     """
     most = _FREE_CONTAINERS + len(data) // 4
-    # numbers and texts have such bytes as well: only where there are many is it worth the time to tell apart
+    # numbers and texts have such bytes as well: they are distinguished only where there are many
     if len(data.translate(None, _NO_CONTAINERS)) > most and _too_many_containers(data, most):
         raise ValueError("more arrays and maps than a sample holds")
     try:
@@ -177,7 +177,7 @@ def unpack(data: bytes) -> Any:
 
 
 def _too_many_containers(data: bytes, most: int) -> bool:
-    """Whether so many arrays and maps begin in msgpack, and not within its numbers and texts."""
+    """True if so many arrays and maps begin in msgpack, and not within its numbers and texts."""
     place, found, end = 0, 0, len(data)
     while place < end and found <= most:
         first = data[place]

@@ -1,7 +1,7 @@
-"""The shortest node for few numbers: of a chunk that is small every coding is tried.
+"""The shortest node for few numbers: of a small chunk every coding is tried.
 
-A program that makes a thousand calls a second fills a chunk of some hundred records at each mark, and what a
-coding says beside its numbers counts there. In a large chunk time counts, and a sample decides (encoding.py).
+A program that makes a thousand calls a second fills a chunk of some hundred records at each mark, and the
+overhead of a coding counts there. In a large chunk time counts, and a sample decides (encoding.py).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def shortest(values: Numbers) -> Node:
 
 
 def _fewest(nodes: Sequence[Node]) -> Node:
-    """The one that takes the fewest bytes, of several the first."""
+    """The one of fewest bytes, of several the first."""
     return min(nodes, key=lambda node: len(msgpack.packb(node)))
 
 

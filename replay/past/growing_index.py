@@ -1,6 +1,6 @@
-"""The index of a file that grows: what no piece in the file says yet is in memory, and the rest only there.
+"""The index of a file that grows: the newest part in memory, the rest only in the file's pieces.
 
-A chunk takes 32 bytes of an index in memory, and a recorder may write hundreds of chunks a second for days.
+A chunk is 32 bytes of an index in memory, and a recorder may write hundreds of chunks a second for days.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class GrowingIndex:
         self._rows.add(kind, t_first, t_last, offset)
 
     def piece(self, at: int, time_ns: int) -> bytes | None:
-        """A chunk that goes to the end of the file, with what no piece says yet; None while none is due."""
+        """A chunk for the end of the file, with entries in no piece yet; None while none is due."""
         count = len(self._rows)
         if count < self._spacing.chunks and at - self._after_piece < self._spacing.bytes:
             return None

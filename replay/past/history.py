@@ -1,7 +1,7 @@
 """The newest minutes of a live session on disk: chunks in unlinked temporary files, the oldest out first.
 
 The files have no name and mode 0600: no other user can open them, and nothing is left behind however gputop
-ends. They are several, so that the oldest part can be given back to the disk while the newest is written.
+ends. They are several, so that the oldest part can be freed on the disk while the newest is written.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class HistoryFile:
     Attributes:
         base: Offset of its first byte in the whole history; chunks are found by such offsets.
         entries: Its chunks.
-        facts: What is recorded in it.
+        facts: Its recorded facts.
         since_ns: The mark before its first chunk; the session's start for the very first.
         lost: The counters of lost events at that mark.
     """
@@ -81,13 +81,13 @@ class History:
         directory: str | None = None,
         clock: Callable[[], int] = time.monotonic_ns,
     ) -> None:
-        """Open the first file; where that fails there is no history, and ``problem`` says why.
+        """Open the first file; where that fails there is no history, and ``problem`` is the reason.
 
         Args:
             header: plain facts of the session.
-            limit_bytes: it takes no more than this on the disk.
+            limit_bytes: its limit on the disk.
             span_ns: it holds this much time, or a little more.
-            directory: where the files lie; as ``temporary_directory`` says without it.
+            directory: where the files lie; by default ``temporary_directory``.
             clock: nanoseconds that only grow, for the age of a chunk.
         """
         self.header = dict(header)
@@ -97,7 +97,7 @@ class History:
         self._limit, self._span_ns, self._clock = limit_bytes, span_ns, clock
         self._directory = directory or temporary_directory()
         self._chunker = Chunker(self._emit)
-        self._before = FactBook()  # what was recorded before the oldest part
+        self._before = FactBook()  # recorded before the oldest part
         self._since_ns = int(header.get("start_ns", 0))
         self._lost: Mapping[str, int] = {}
         self._kinds = Entries()
@@ -109,10 +109,10 @@ class History:
     # -- writing ------------------------------------------------------------------------------
 
     def write(self, item: Item) -> None:
-        """Take one item; an array may be reused by the caller afterwards. What fails is reported later.
+        """Append one item; an array may be reused by the caller afterwards. Failures are reported later.
 
         Raises:
-            SessionError: it is no plain data.
+            SessionError: it is not plain data.
         """
         if isinstance(item, Sample):
             with self.lock:
@@ -191,7 +191,7 @@ class History:
             self._drop_oldest()
 
     def _room(self) -> int:
-        """Half of what the disk has left goes to the history at most."""
+        """The history's limit by the disk: half of its free space."""
         try:
             disk = os.fstatvfs(self.parts[-1].file.fileno())
         except OSError:
@@ -229,7 +229,7 @@ class History:
         return max(self.end_ns - self.start_ns, 0)
 
     def facts(self, *, now: bool) -> FactBook:
-        """What was known at its start, or is known now."""
+        """The state at its start, or now."""
         with self.lock:
             book = FactBook()
             book.absorb(self._before)
@@ -244,7 +244,7 @@ class History:
     # -- a recording beside it ----------------------------------------------------------------
 
     def tee(self, sink: Sink | None) -> None:
-        """From now on ``sink`` takes the same chunks; None ends that."""
+        """Pass the same chunks to ``sink`` from now on; None ends that."""
         with self.lock:
             self._sink, self._sink_failure = sink, ""
 
@@ -259,7 +259,7 @@ class History:
 
 
 def temporary_directory() -> str:
-    """``TMPDIR``; else /var/tmp, since /tmp often lies in memory; else what there is."""
+    """``TMPDIR``; else /var/tmp, since /tmp often lies in memory; else any."""
     for path in (os.environ.get("TMPDIR"), "/var/tmp"):
         if path and os.access(path, os.W_OK | os.X_OK):
             return path
@@ -267,5 +267,5 @@ def temporary_directory() -> str:
 
 
 def cut_header(header: Mapping[str, Any], since_ns: int, lost: Mapping[str, int]) -> dict[str, Any]:
-    """The header of what begins in the middle of a session."""
+    """The header of a recording that begins in the middle of a session."""
     return {**header, "start_ns": since_ns, "cut": {"lost": dict(lost)}}

@@ -16,9 +16,9 @@ from replay.scan import ScannedFile
 
 
 class HistoryReader(ItemReader):
-    """What the history holds, from the moment of opening on; ``refresh`` adds what came since.
+    """The history from the moment of opening on; ``refresh`` adds later chunks.
 
-    A mark keeps its number while this reader lives. What the history drops meanwhile is gone here too:
+    A mark keeps its number while this reader lives. Dropped parts of the history disappear here too:
     ``first`` is the oldest mark that is left.
     """
 
@@ -30,7 +30,7 @@ class HistoryReader(ItemReader):
         self.refresh()
 
     def refresh(self) -> bool:
-        """Read what was written since; more may follow."""
+        """Read chunks written since; True where more may follow."""
         history = self._history
         with history.lock:
             known = self._parts[-1].base if self._parts else -1

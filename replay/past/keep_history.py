@@ -93,7 +93,7 @@ def _after_newest_mark(history: History) -> int:
 
 
 def _copy(parts: Sequence[HistoryFile], start: int, end: int, sink: SessionWriter | Disguised) -> None:
-    """The chunks whose offsets lie from ``start`` to ``end``; what was dropped meanwhile is left out."""
+    """The chunks whose offsets lie from ``start`` to ``end``; those dropped meanwhile are left out."""
     for part in parts:
         entries = part.entries
         row, stop = bisect_left(entries.offset, start), bisect_left(entries.offset, end)
