@@ -75,6 +75,18 @@ def test_the_idle_range_goes_from_what_is_proved_to_what_is_estimated_and_its_er
     assert "GPU 0 idle 47–71 %" in text(told(made.explained(made.finding(), told=exact)))[1]
 
 
+@pytest.mark.parametrize("count", [1, 2, 3, 8])
+def test_a_range_that_leaves_all_open_stands_beside_its_estimate(count: int) -> None:
+    """Attached late nothing is proved: ``0–81 %`` was all that several GPUs had, with an exact estimate."""
+    account = made.account(0, 8_100)
+    gpus = tuple(GpuSpan(f"GPU {n}", 10 * made.S, account.idle, account) for n in range(count))
+    report = made.report(made.finding(), gpus=gpus, span_ns=count * 10 * made.S)
+    why = told(replace(made.explained(made.finding()), report=report))
+    first = text(why)[1]
+    assert ("GPU 0 idle ~81 % (0–82 %)" if count < 3 else "GPU0 ~81 %") in first, first
+    assert "0–81" not in first
+
+
 def test_an_estimates_error_never_leads_beyond_what_can_be_proved() -> None:
     account = made.account(4_700, 2_400, error_ns=9 * made.S, bounds=Range(4_700 * made.MS, 8_000 * made.MS))
     assert told(made.explained(told=account)).gpus[0].high == pytest.approx(0.8)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from gputop.format import brief
 from gputop.ui.model.answer.why import PanelCause, Why
-from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, range_text, step_text
+from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, all_idle_text, range_text, step_text
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, spread
 
 LEAST_TITLE = 10  # letters of a title that is cut
@@ -86,12 +86,10 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
     cause = why.causes[0] if why.causes else None
     calm = why.calm or cause is None or cause.overhead
     token = "dim" if why.calm else "warn" if calm or cause is None else LEVEL_TOKENS.get(cause.level, "warn")
-    low = sum(gpu.proved for gpu in why.gpus) / len(why.gpus)
-    high = sum(gpu.high for gpu in why.gpus) / len(why.gpus)
     unsure = " (hint)" if why.level == "hint" else ""
     before: list[Piece] = [("", (f"{glyphs.dot if calm else glyphs.warning} ", token))]
     before += [(_CLASS, (f"{why.kind}{unsure}, ", token))] if why.kind else []
-    before.append(("", (f"idle {range_text(low, high, glyphs)}: ", token)))
+    before.append(("", (f"idle {all_idle_text(why.gpus, glyphs)}: ", token)))
     after: list[Piece] = [(_DOUBTS, (f" {glyphs.warning} {doubt}", "warn")) for doubt in why.doubts]
     if cause is None:
         level: list[Piece] = [("", (f" ({why.level})", "dim"))] if why.level else []

@@ -10,7 +10,15 @@ from collections.abc import Sequence
 
 from gputop.format import brief, width_of
 from gputop.ui.model.answer.why import Why
-from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, figure, range_text, step_text, unit_of
+from gputop.ui.model.answer.whylines import (
+    LEVEL_TOKENS,
+    aged,
+    all_idle_text,
+    figure,
+    range_text,
+    step_text,
+    unit_of,
+)
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, wrap
 
 _LEAD = " FIX "
@@ -49,10 +57,8 @@ def _head(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
         unsure = " (hint)" if why.level == "hint" else ""
         spans.append((f"{why.kind}{unsure}  ", "" if why.calm else "value"))
     if why.gpus:
-        low = sum(gpu.proved for gpu in why.gpus) / len(why.gpus)
-        high = sum(gpu.high for gpu in why.gpus) / len(why.gpus)
         many = f"{len(why.gpus)} GPUs " if len(why.gpus) > 1 else f"{why.gpus[0].label} "
-        idle = f"idle {range_text(low, high, glyphs)}"
+        idle = f"idle {all_idle_text(why.gpus, glyphs)}"
         whole = line_width(spans) + width_of(many + idle) <= width
         spans.append((many + idle if whole else idle, "dim" if why.calm else "value"))
     for text, token in (

@@ -18,6 +18,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragra
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 QUESTION = "WHY is the GPU idle?"
 _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
+_WIDE = 0.5  # of the time: a range beyond this leaves open whether the GPU is idle at all
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _FIX = " FIX 1 "
@@ -142,8 +143,23 @@ def about_text(gpu: GpuIdle, glyphs: Glyphs) -> str:
     """``~32 % (1–33 %)``, the sentence's estimate and how far it may be off; the range where that is all."""
     share = range_text(gpu.proved, gpu.high, glyphs)
     about = "" if gpu.about is None else range_text(gpu.about, gpu.about, glyphs)
-    known = about in ("", range_text(gpu.proved, gpu.proved, glyphs), range_text(gpu.high, gpu.high, glyphs))
+    ends = [] if _vague(gpu) else [range_text(one, one, glyphs) for one in (gpu.proved, gpu.high)]
+    known = about in ("", *ends)
     return share if known else f"~{about} ({share})"
+
+
+def _vague(gpu: GpuIdle) -> bool:
+    """True if the range alone says little: ``0–81 %`` with an estimate of 81 %."""
+    return gpu.high - gpu.proved > _WIDE
+
+
+def all_idle_text(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> str:
+    """All GPUs in one figure: their mean range, or their mean estimate where that range says little."""
+    shares, count = [gpu.about for gpu in gpus if gpu.about is not None], len(gpus)
+    low, high = sum(gpu.proved for gpu in gpus) / count, sum(gpu.high for gpu in gpus) / count
+    if high - low > _WIDE and len(shares) == count:
+        return f"~{range_text(sum(shares) / count, sum(shares) / count, glyphs)}"
+    return range_text(low, high, glyphs)
 
 
 def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) -> list[Span]:
@@ -168,6 +184,8 @@ def _name(gpu: GpuIdle, count: int) -> str:
 
 def _gpu_text(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
     share = range_text(gpu.proved, gpu.high, glyphs)
+    if count > 2 and gpu.about is not None and _vague(gpu):
+        return f"~{range_text(gpu.about, gpu.about, glyphs)}"
     if count > 2:
         return f"?{share}" if gpu.unestimated else share
     return f"idle unknown ({share})" if gpu.unestimated else f"idle {about_text(gpu, glyphs)}"
