@@ -1,1 +1,1 @@
-"""Who made the submitting thread wait, and who made that one wait."""
+"""The chain of waits from the submitting thread down."""

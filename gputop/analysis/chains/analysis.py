@@ -32,11 +32,11 @@ SCALARS: Final = re.compile(r"^aten::(item|_local_scalar_dense|is_nonzero|equal)
 READS: Final = re.compile(r"^aten::(nonzero|masked_select|unique\w*|_unique2|repeat_interleave|bincount)\b")
 MOST_GPUS_OF_A_THREAD: Final = 16  # an HGX has 8, a DGX-2 16
 FEW_CUTS: Final = 1 << 22  # a GB of them
-_INSIDE = 0.5  # of a piece within an interval, for it to belong there
+_INSIDE = 0.5  # of a piece must lie within an interval to belong to it
 
 
 class Names:
-    """Which texts of a file mean that an input is made, or that something is read back."""
+    """Names in a file that mean data loading or read-backs."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.workers = _matching(texts, _WORKERS)
@@ -50,11 +50,11 @@ def _matching(texts: Sequence[str], pattern: re.Pattern[str]) -> Ints:
 
 
 class Traced:
-    """What the threads were in that ended the gaps.
+    """Operators, ranges and functions of the threads that ended the gaps.
 
     Attributes:
-        nesting: Operators, ranges, functions.
-        names: What their names mean.
+        nesting: The intervals of each thread.
+        names: The meaning of their names.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -64,7 +64,7 @@ class Traced:
         self._overhead = evidence.activities.of(OVERHEAD)
 
     def intervals(self, tid: int) -> dict[str, Intervals]:
-        """When a thread was in something that explains why it launched nothing."""
+        """Return when a thread was in an operation that explains why it launched nothing, by kind."""
         own = self._overhead[np.isin(self._overhead["tid"], [tid, -1])]
         names = {"workers": self.names.workers, "alone": self.names.alone}
         names |= {"scalars": self.names.scalars, "reads": self.names.reads}
@@ -72,7 +72,7 @@ class Traced:
         return found | {"overhead": union(own["begin"].astype(np.int64), own["end"].astype(np.int64))}
 
     def cut(self, segments: Segments) -> Segments:
-        """The segments, cut where such an interval begins or ends on their thread."""
+        """Return the segments, cut where such an interval begins or ends on their thread."""
         for thread in np.unique(segments.thread[segments.thread >= 0]).tolist():
             tid = int(self.evidence.threads.tid[thread])
             edges = [edge for begin_end in self.intervals(tid).values() for edge in begin_end]
@@ -80,7 +80,7 @@ class Traced:
         return segments
 
     def inside(self, segments: Segments) -> dict[str, Mask]:
-        """Which segments lie in each kind of interval of their thread."""
+        """Return the segments in each kind of interval of their thread, as masks."""
         found: dict[str, Mask] = {}
         for thread in np.unique(segments.thread[segments.thread >= 0]).tolist():
             rows = np.flatnonzero(segments.thread == thread)
@@ -92,7 +92,7 @@ class Traced:
 
 
 def _cut(segments: Segments, thread: int, edges: Ints) -> Segments:
-    """Cuts the segments of one thread at some moments, in order."""
+    """The segments, those of one thread cut at some moments in order."""
     mine = segments.thread == thread
     low = np.searchsorted(edges, segments.begin, side="right")
     high = np.searchsorted(edges, segments.end, side="left")
@@ -109,7 +109,7 @@ def _cut(segments: Segments, thread: int, edges: Ints) -> Segments:
 
 
 def returned(evidence: Evidence, gaps: Gaps) -> Ints:
-    """When the call returned that gave the GPU work at the end of each gap; the gap's begin if before it."""
+    """Return when the call at the end of each gap returned, within the gap."""
     rows = np.maximum(gaps.refilled_by, 0)
     end: Ints = evidence.calls["end"][rows] if len(evidence.calls) else gaps.end
     return np.clip(end, gaps.begin, gaps.end)
@@ -122,9 +122,9 @@ _MANY = 2_000_000
 
 @dataclass(frozen=True, slots=True)
 class Analysis:
-    """Gaps, proved and estimated, and where each instant of them went.
+    """Gaps, proved and estimated, and the segments of each.
 
-    ``traced`` is what a file that holds its kernels says of the threads.
+    ``traced``: operators and ranges, of a file with kernel times.
     """
 
     evidence: Evidence
@@ -138,17 +138,17 @@ class Analysis:
 
     @property
     def estimated(self) -> bool:
-        """Whether every GPU has an estimate of its idle time."""
+        """True if every GPU has an estimate of its idle time."""
         devices = {one.device for one in self.estimates}
         rest = [span.device for span in self.gpu.spans if span.device not in devices]
         return bool(self.gpu.spans) and all(length(*self.gpu.unknown[one]) < WORTH_NS for one in rest)
 
 
 def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE) -> Analysis:
-    """Finds the gaps in a stretch of time and explains each; its segments sum up to it, to the nanosecond.
+    """Find the gaps in a stretch of time and divide each into segments, exactly.
 
     Raises:
-        AccountingError: They do not.
+        AccountingError: The segments of a gap do not sum up to it.
     """
     exact = held_kernels(evidence)
     gpu = KernelTime(evidence, stretch) if exact else GpuTime(evidence, stretch)
@@ -156,7 +156,7 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
         # kernels of processes that are not watched are missing
         exact, gpu = False, GpuTime(evidence, stretch)
     if len(evidence.calls) > _MANY:
-        release_free_memory()  # what the proofs of ten million calls took for a moment, half a GB in pieces
+        release_free_memory()  # temporary arrays of the proofs: half a GB for ten million calls
     estimated = () if exact else tuple(estimates(evidence, gpu, effort))
     gaps = join([gpu.gaps, *(one.gaps for one in estimated)])
     segments, links, polls = walk(evidence, gaps)
@@ -167,9 +167,9 @@ def analyse(evidence: Evidence, stretch: tuple[int, int], effort: Effort = WHOLE
 
 
 def walk(evidence: Evidence, gaps: Gaps, polls: Polls | None = None) -> tuple[Segments, Links, Polls]:
-    """Where each instant of some gaps went, the waits on the way, and the threads that polled.
+    """Return the segments of some gaps, the waits on the way, and the threads that polled.
 
-    ``polls`` are these, if they are known already.
+    ``polls``: these, if known already.
 
     Raises:
         AccountingError: The segments of a gap do not sum up to it.
@@ -228,7 +228,7 @@ def _cut_at_calls(evidence: Evidence, gaps: Gaps) -> tuple[Ints, Ints, Ints, Int
 
 
 def _running_end(owner: Ints, end: Ints, begin: Ints) -> Ints:
-    """The latest end so far within each gap."""
+    """The running maximum of the ends within each gap."""
     if not len(owner):
         return end
     # counted from the gap's begin, so that many gaps in a long recording still fit into 64 bits

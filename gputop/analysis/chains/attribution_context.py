@@ -1,4 +1,4 @@
-"""What the causes look at: each piece of a gap beside the calls around it and the way that led to it."""
+"""The context of each piece of a gap for its attribution: the calls around it and its chain."""
 
 from __future__ import annotations
 
@@ -28,10 +28,13 @@ READ_NS = 100_000  # a wait this soon after a copy to the host is for that copy 
 NEXT_NS = 10_000_000  # with no call in between; time in a run queue does not count
 SCALAR_BYTES = 16  # .item() reads 1 to 16 bytes
 BIG_COPY = 64 << 10  # below, a copy is dominated by its fixed costs; also the driver's limit for async copies
-FAULT_NS, FAULTY = 1000, 0.3  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, unmapping too)
-REPEATED = 3  # wakeups between two processes that are no chance
+FAULT_NS, FAULTY = (
+    1000,
+    0.3,
+)  # a fresh 4 KiB page costs 0.5 us (bare metal) to 2.3 us (guests, with unmapping)
+REPEATED = 3  # wakeups between two processes that are not due to chance
 Kept = TypeVar("Kept")
-_INSIDE = 0.9  # of a piece within an operator, from which on it belongs to it
+_INSIDE = 0.9  # of a piece must lie within an operator to belong to it
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,11 +42,11 @@ class GapFacts:
     """One row per gap.
 
     Attributes:
-        read_bytes: Size of the copy to the host that the draining call waited for, -1 if there was none.
+        read_bytes: Size of the copy to the host for which the draining call waited, -1 for none.
         read_row: That copy's row.
-        moved_row: The copy to the device that the draining call waited for, -1 if there was none.
-        refill_group: ``Group`` of the call that gave it work again.
-        sent_bytes: Size of the copy to the device that closed it, -1 if it was something else.
+        moved_row: The copy to the device for which the draining call waited, -1 for none.
+        refill_group: ``Group`` of the refilling call.
+        sent_bytes: Size of the copy to the device that ended the gap, -1 for another call.
         slack_ns: Time just before the gap in which the GPU may have been idle already.
     """
 
@@ -59,28 +62,31 @@ class AttributionContext:
     """Columns over the segments, and facts about gaps, steps and threads.
 
     Attributes:
-        wait: ``Wait`` in which the segment's thread slept (segments that sleep), else that of the last link.
-        via: ``Wait`` of the submitter's own sleep that led down the chain; -1 on the submitter itself.
-        own: Whether the segment is on the submitter.
-        same_process: Whether its thread belongs to the submitter's process.
-        family: Whether its process descends from the submitter's, or they have one parent that is watched.
+        wait: ``Wait`` of the segment's thread if asleep, else that of the last link.
+        via: ``Wait`` of the submitter's own sleep at the top of the chain; 255 on the submitter itself.
+        own: True if the segment is on the submitter.
+        same_process: True if its thread belongs to the submitter's process.
+        family: True if its process descends from the submitter's, or they have one watched parent.
         group: ``Group`` of the submitter's CUDA call around it, ``Group.OTHER`` between calls.
-        in_drain: Whether it lies in the wait that opened the gap (a late return).
-        in_refill: Whether it lies in the call that gives the GPU work again.
-        estimated: Whether its gap is estimated, not proved.
-        throttled: Whether the cgroup's quota was used up.
+        in_drain: True within the wait that opened the gap (a late return).
+        in_refill: True within the refilling call.
+        estimated: True if its gap is estimated, not proved.
+        throttled: True if the cgroup's quota was used up.
         locks: ``Futex`` of each stay off the CPU.
-        futex: ``Futex`` of the submitter's own sleep that led down the chain.
-        polled_for: Whether a thread on the way polls: the chain follows work, no wakeup.
-        polling: Whether the segment's thread polls there, and it is not known for whom.
+        futex: ``Futex`` of the submitter's own sleep at the top of the chain.
+        polled_for: True if a thread on the chain polls: the chain follows work, not a wakeup.
+        polling: True if the segment's thread polls there for an unknown thread.
     """
 
     def __init__(
         self, analysis: Analysis, *, steps_of: AttributionContext | None = None, with_steps: bool = True
     ) -> None:
-        """Steps are those of another scene of the same evidence, where there is one.
+        """Prepare the columns.
 
-        Without steps they are looked for only where a cause needs those of a process.
+        Args:
+            analysis: The gaps and segments.
+            steps_of: Another context of the same evidence, whose steps are used.
+            with_steps: Find the steps now, not only when a cause needs them.
         """
         self.analysis = analysis
         self.evidence: Evidence = analysis.evidence
@@ -126,7 +132,7 @@ class AttributionContext:
         kinds = slices["wait"] if len(slices) else np.zeros(1, np.uint8)
         flags = slices["flags"] if len(slices) else np.zeros(1, np.uint16)
         asleep = segments.slice >= 0
-        # of an imported file: the submitter's own time, of which its source does not say whether it ran
+        # of an imported file: the submitter's own time, whose thread states are not recorded
         recorded = evidence.header.get("states") is not False
         self.unrecorded: Mask = self.own & (segments.state == State.UNKNOWN) & (not recorded)
         self.ranges = NamedRanges(evidence.activities)
@@ -169,7 +175,7 @@ class AttributionContext:
         return (root[last] if len(root) else last), last
 
     def _family(self) -> Ints:
-        """Processes that descend from one that gives a GPU work, its forked servants included."""
+        """The submitting processes and their descendants, with forked servers."""
         submitters = (
             set(self.evidence.threads.pid[np.unique(self.gaps.thread)].tolist()) if len(self.gaps) else set()
         )
@@ -189,7 +195,7 @@ class AttributionContext:
             family |= more
 
     def related(self, chosen: Column) -> Mask:
-        """Whether the process of each chosen segment is of one watched family with its submitter's."""
+        """Return True for chosen segments whose process shares a watched ancestor with the submitter's."""
         if self._roots is None:
             threads, facts = self.evidence.threads, self.evidence.facts.processes
             parent = {pid: int(one.get("parent_pid", 0)) for pid, one in facts.items()}
@@ -209,14 +215,11 @@ class AttributionContext:
         return np.array([roots.get(pid, pid) == roots.get(one, one) for pid, one in pairs], np.bool_)
 
     def is_family(self, pid: int) -> bool:
-        """Whether a process is one that gives a GPU work, or descends from one."""
+        """True if a process enqueues GPU work, or descends from one that does."""
         return pid in self._descendants
 
     def steps_of(self, pid: int) -> Steps | None:
-        """The steps of one process; ``steps`` are those of the process that gives a GPU the most work.
-
-        Of other processes only their times are kept.
-        """
+        """Return the steps of a process; without their operations, except for the busiest process."""
         if self.steps is not None and self.evidence.threads.pid[self.steps.thread] == pid:
             return self.steps
         if pid not in self._steps_of:
@@ -225,7 +228,7 @@ class AttributionContext:
         return self._steps_of[pid]
 
     def within(self, name: str) -> Mask:
-        """Pieces that lie in an operator of their thread whose name holds this: a profiler recorded it."""
+        """Return True for segments in a recorded operator of their thread whose name contains this."""
         found = np.zeros(self.size, np.bool_)
         activities, segments = self.evidence.activities, self.segments
         operators = activities.of(OPERATOR, RANGE)
@@ -240,7 +243,7 @@ class AttributionContext:
         return found
 
     def once(self, name: str, make: Callable[[], Kept]) -> Kept:
-        """What several causes need."""
+        """Return a value, made at its first use, that several causes need."""
         if name not in self._kept:
             self._kept[name] = make()
         found: Kept = self._kept[name]
@@ -248,14 +251,11 @@ class AttributionContext:
 
     @property
     def cpus(self) -> int:
-        """Number of CPUs of the machine; 0 when it is not known."""
+        """Number of CPUs of the machine; 0 if unknown."""
         return int(section(self.evidence.header, "machine").get("cpus") or 0)
 
     def helpers(self) -> Ints:
-        """Descendants of the processes that give a GPU work which work for them: loader workers and the like.
-
-        Who works for somebody is woken by him, or wakes him, again and again.
-        """
+        """Return descendants that work for submitting processes, as loader workers: by repeated wakeups."""
         slices = self.evidence.slices
         feeders = self.evidence.threads.pid[self.gaps.thread] if len(self.gaps) else self.gaps.begin
         by_chance = OffFlag.WAKER_IRQ | OffFlag.WAKER_SOFTIRQ | OffFlag.BIRTH
@@ -267,22 +267,24 @@ class AttributionContext:
         return np.intersect1d(family, known[times >= REPEATED])
 
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
-        """Who ran while the chosen segments waited for a CPU: (name, share of the time), most first.
+        """Return (name, share of the time) of CPU occupants while the chosen segments were queued.
 
-        What is missing to 1 was nobody: the CPU was idle, or on its way.
+        Largest first; in the rest to 1 the CPU was idle.
         """
+        own, facts = self.evidence.header.get("own_pid"), self.evidence.facts
+        names = {0: "idle", own: f"gputop itself ({own})"}
         shares = sorted(self.occupant_shares(chosen).items(), key=lambda one: -one[1])
-        return [(self._occupant(pid), share) for pid, share in shares]
+        return [(names.get(pid) or facts.process_title(pid), share) for pid, share in shares]
 
     def occupant_shares(self, chosen: Column) -> dict[int, float]:
-        """The same by process number; of a thread that belongs to none, by its own."""
+        """Return these shares by process; of a thread without a known process, by thread."""
         by_process: dict[int, float] = {}
         for (pid, tid), part in self.thread_shares(chosen).items():
             by_process[pid or tid] = by_process.get(pid or tid, 0.0) + part
         return by_process
 
     def thread_shares(self, chosen: Column) -> dict[tuple[int, int], float]:
-        """The same by (process, thread); the process is 0 where it is not known."""
+        """Return these shares by (process, thread); the process is 0 where unknown."""
         rows = np.flatnonzero(chosen & (self.segments.state == State.QUEUED) & (self.segments.slice >= 0))
         slices = self.evidence.slices
         item = self.segments.slice[rows]
@@ -298,29 +300,22 @@ class AttributionContext:
                 by_thread[pid, occupant] = by_thread.get((pid, occupant), 0.0) + ns / total
         return by_thread
 
-    def _occupant(self, pid: int) -> str:
-        if not pid:
-            return "idle"
-        own = pid == self.evidence.header.get("own_pid")
-        return f"gputop itself ({pid})" if own else self.evidence.facts.process_title(pid)
-
     def does(self, *states: State) -> Mask:
-        """Leaves in one of these states."""
+        """Return True for segments in one of these states."""
         return among(self.segments.state, states)
 
     def waits(self, *kinds: Wait) -> Mask:
-        """Leaves asleep in one of these kinds of waits."""
-        asleep = self.does(State.BLOCKED)
-        return asleep & among(self.wait, kinds)
+        """Return True for segments asleep in one of these kinds of waits."""
+        return self.does(State.BLOCKED) & among(self.wait, kinds)
 
     def inside(self, *groups: Group) -> Mask:
-        """Segments inside a call of the submitter of one of these groups; ``OTHER``: between calls."""
+        """Return True for segments in a call of the submitter of these groups; ``OTHER``: between calls."""
         return among(self.group, groups)
 
     def faulting(self) -> Mask:
-        """Segments on a CPU, where page faults at ``FAULT_NS`` are ``FAULTY`` of the time between two waits.
+        """Return True on a CPU with page faults, at ``FAULT_NS``, for ``FAULTY`` of the time between waits.
 
-        A preemption ends no such time: where it cuts is chance, and what unmaps the pages is part of it.
+        That time continues across preemptions.
         """
         slices, segments = self.evidence.slices, self.segments
         if not len(slices):
@@ -345,11 +340,11 @@ class AttributionContext:
         return faulting
 
     def mask(self) -> Mask:
-        """A mask that chooses nothing."""
+        """Return a mask without any segment."""
         return np.zeros(self.size, np.bool_)
 
     def gap_ns(self, chosen: Mask) -> Ints:
-        """The chosen segments' time per gap."""
+        """Return the chosen segments' time per gap."""
         sums = np.bincount(self.segments.gap[chosen], weights=self.ns[chosen], minlength=len(self.gaps))
         return sums.astype(np.int64)
 
@@ -364,9 +359,9 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
     roles = evidence.apis.role.take(calls["op"][drained_by], mode="clip")
     roles = np.where(gaps.drained_by >= 0, roles, Role.OTHER)
     moved_row = np.where(gaps.estimated, -1, _moved(evidence, drained_by, roles))
-    # what opens an estimated gap is the work that came to its end, not a wait
+    # an estimated gap begins with the end of work, not with a wait
     read_row = np.where(gaps.estimated, -1, _reads(evidence, drained_by, roles))
-    read_row = np.where(moved_row > read_row, -1, read_row)  # what came back was waited for before
+    read_row = np.where(moved_row > read_row, -1, read_row)  # an earlier call waited for that read
     sends = (gaps.refilled_by >= 0) & (calls["direction"][refilled_by] == H2D)
     groups = evidence.apis.group.take(calls["op"][refilled_by], mode="clip")
     groups = np.where(gaps.refilled_by >= 0, groups, Group.COLLECTIVE)
@@ -381,11 +376,11 @@ def _gap_facts(analysis: Analysis) -> GapFacts:
 
 
 def _reads(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
-    """The copy to the host that each draining call waited for: itself, or one shortly before it."""
+    """The copy to the host for which each draining call waited: itself, or one shortly before it."""
     calls = evidence.calls
     groups = evidence.group(calls)
     copies = (calls["direction"] == D2H) & (groups == Group.COPY)
-    # by a GPU's own clock the copy itself may be what its call waited for
+    # with kernel times an asynchronous copy's call may have waited for the copy
     itself = (roles == Role.COPY_SYNC) | (roles == Role.ENQUEUE)
     found = np.where(itself & copies[drained_by], drained_by, -1)
     for back in range(1, COPY_BEFORE + 1):
@@ -402,7 +397,7 @@ def _reads(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
 
 
 def _between(evidence: Evidence, row: Ints, then: Ints) -> Ints:
-    """Time from one call to another of its thread, without what it was in a run queue: others had the CPU."""
+    """Time from one call to a later one of its thread, without its time in the run queue."""
     calls = evidence.calls
     begin, end = calls["end"][row], calls["begin"][then]
     passed: Ints = end - begin
@@ -412,9 +407,9 @@ def _between(evidence: Evidence, row: Ints, then: Ints) -> Ints:
 
 
 def _moved(evidence: Evidence, drained_by: Ints, roles: Column) -> Ints:
-    """The copy to the device that each draining call waited for: itself, or the call before it.
+    """The copy to the device for which each draining call waited: itself, or the call before it.
 
-    A synchronisation at another line of the program was called by itself.
+    A synchronisation at another line of the program does not belong to the copy.
     """
     calls = evidence.calls
     copies = (calls["direction"] == H2D) & (evidence.group(calls) == Group.COPY)
@@ -456,11 +451,11 @@ def _last_before(times: Ints, moment: Ints) -> Ints:
     return np.where(place >= 0, times[np.maximum(place, 0)], 0)
 
 
-# Which waits led to a segment: questions about the whole way from the submitting thread down.
+# The waits on a segment's chain.
 
 
 def any_on_the_way(scene: AttributionContext, chosen: Mask) -> Mask:
-    """Leaves that lie in one of these stays off the CPU, or were reached through one."""
+    """Return True for segments in one of these stays off the CPU, or with one on their chain."""
     segments, links = scene.segments, scene.links
     if not len(chosen):
         return scene.mask()
@@ -472,11 +467,11 @@ def any_on_the_way(scene: AttributionContext, chosen: Mask) -> Mask:
 def led_by(
     scene: AttributionContext, waits: Callable[[frozenset[str]], bool], chosen: Mask | None = None
 ) -> Mask:
-    """Leaves to which a wait in certain Python code led.
+    """Return True for segments with a wait in certain Python code on their chain.
 
     Args:
-        scene: Everything.
-        waits: Whether it is that code, by the paths of the files on the waiting thread's stack.
+        scene: The analysis.
+        waits: Returns True for that code, by the files on the waiting thread's stack.
         chosen: The stays off the CPU that count; all of them by default.
     """
     stacks = scene.evidence.slices["stack"]
@@ -488,5 +483,5 @@ def led_by(
 
 
 def in_loader(scene: AttributionContext) -> Mask:
-    """Leaves to which a wait for the next batch led, by the Python code that waits: PyTorch's DataLoader."""
+    """Return True for segments with a wait for the next batch of PyTorch's DataLoader on their chain."""
     return led_by(scene, by_loader)

@@ -16,7 +16,7 @@ Form = Literal[
 MOST_ITEM = 16  # bytes that .item() reads
 SIZES = (4, 8)  # what an operation reads that needs to know how many elements come out of it
 
-# who made the call, by a file of PyTorch on the stack; in this order
+# by a file of PyTorch on the stack, in this order
 _BY_FILE: tuple[tuple[str, Form], ...] = (
     ("/torch/_tensor_str.py", "print"),
     ("/torch/amp/grad_scaler.py", "scaler"),
@@ -49,17 +49,17 @@ _FIRST_USE: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """What is known of calls that are alike.
+    """A group of similar calls.
 
     Attributes:
-        size: Bytes of the copy that was waited for, as usual; -1 where there was none.
-        to_host: Whether that copy went to the host; else to the device.
-        role: That of the function that waited.
+        size: Usual bytes of the copy for which they wait; -1 where there is none.
+        to_host: True if that copy goes to the host, else to the device.
+        role: Of the function that waits.
         files: The files of the Python stack.
-        text: The line of source; "" where it is not known.
-        same_line: Whether the next work for the GPU comes from the same line.
-        count: How many calls there are.
-        often: How many of them a step; None without steps.
+        text: The source line; "" where unknown.
+        same_line: True if the next GPU work comes from the same line.
+        count: Number of calls.
+        often: Calls per step; None without steps.
     """
 
     size: int = -1
@@ -73,7 +73,7 @@ class Pattern:
 
 
 def form_of_read(pattern: Pattern) -> Form:
-    """Which call reads something back: text and stack choose among what the size allows."""
+    """Return the form of a read-back: by text and stack, among those that the size allows."""
     for part, form in _BY_FILE:
         if any(part in file for file in pattern.files):
             return form
@@ -89,14 +89,14 @@ def form_of_read(pattern: Pattern) -> Form:
 
 
 def form_of_send(pattern: Pattern) -> Form:
-    """Which call sent something that the host waited for."""
+    """Return the form of a copy to the device for which the host waited."""
     if pattern.text and _INDEX.search(pattern.text) and not _MOVE.search(pattern.text):
         return "index"
     return "batch"
 
 
 def form_of_sync(pattern: Pattern) -> Form:
-    """The kind of wait, where it was no copy; ``sync`` where PyTorch did not call it."""
+    """Return the form of a wait without a copy; ``sync`` where PyTorch did not call it."""
     if "synchronize(" not in pattern.text and not any("/torch/" in file for file in pattern.files):
         return "sync"
     if pattern.role == Role.PROVE_DEVICE:
@@ -105,30 +105,25 @@ def form_of_sync(pattern: Pattern) -> Form:
 
 
 def by_loader(files: frozenset[str]) -> bool:
-    """Whether a stack is within PyTorch's DataLoader."""
+    """True if a stack is within PyTorch's DataLoader."""
     return any(part in file for file in files for part in _LOADER)
 
 
 def by_start(files: frozenset[str]) -> bool:
-    """Whether a stack is within what starts a process, or waits for one to end."""
+    """True if a stack starts a process, or waits for the end of one."""
     return any(part in file for file in files for part in _STARTS)
 
 
-def by_pytorch(files: frozenset[str]) -> bool:
-    """Whether PyTorch's own Python code is on a stack."""
-    return any("/torch/" in file for file in files)
-
-
 def first_use(files: frozenset[str]) -> str:
-    """What is done once only in a program's life, by its stack: ``imports modules``; "" for nothing."""
+    """Return the start-up work that a stack shows: ``imports modules``; "" for none."""
     return next((words for part, words in _FIRST_USE if any(part in file for file in files)), "")
 
 
-# Titles and advice for each form of call, in PyTorch's words and in those of CUDA.
+# Titles and advice for each form of call, in PyTorch's terms and in those of CUDA.
 
 
 def how_often(times: float | None) -> str:
-    """``every step``, ``every 10 steps``; ``in the loop`` where no steps are known."""
+    """Return ``every step``, ``every 10 steps``; ``in the loop`` without steps."""
     if times is None or times <= 0:
         return "in the loop"
     return "every step" if times > 0.67 else f"every {max(round(1 / times), 2)} steps"
@@ -231,7 +226,7 @@ ADVICE: dict[Form, tuple[str, ...]] = {
     ),
 }
 
-# of a program without PyTorch: what its calls are, and nothing that it has not
+# of a program without PyTorch
 PLAIN_TITLES: dict[Form, str] = {
     "item": "scalar read back {often}",
     "size": "scalar read back {often}",
@@ -302,12 +297,12 @@ PLAIN_ADVICE: dict[Form, tuple[str, ...]] = {
 
 
 def title_of(form: Form, times: float | None, *, torch: bool = True) -> str:
-    """What it is, in a few words; in PyTorch's where the process has that."""
+    """Return the title of a form; in PyTorch's terms where the process uses it."""
     titles = TITLES if torch or form not in PLAIN_TITLES else PLAIN_TITLES
     return titles[form].format(often=how_often(times))
 
 
 def advice_of(form: Form, *, size: str, times: str, torch: bool = True) -> tuple[str, ...]:
-    """What to change; sizes and how often in words."""
+    """Return the advice for a form; ``size`` and ``times`` as text."""
     advice = ADVICE if torch or form not in PLAIN_ADVICE else PLAIN_ADVICE
     return tuple(text.format(size=size, times=times) for text in advice[form])

@@ -1,8 +1,8 @@
-"""Hands the time of each gap down the wakeup chain until every instant lies on one segment.
+"""Attributes the time of each gap along the wakeup chain until every instant lies on one segment.
 
-A gap belongs to the thread that ends it. Where that thread was blocked, the time belongs to whoever woke it,
-over the same interval, and so on; a thread that did not exist yet hands it to the one that made it. The walk
-goes level by level over all gaps at once, so that a million slices cost numpy operations and no loop.
+A gap belongs to the thread that ends it. Where that thread was blocked, the time belongs to the thread that
+woke it, over the same interval, and so on; before a thread existed, to the thread that created it. The walk
+handles all gaps level by level, in numpy operations.
 """
 
 from __future__ import annotations
@@ -22,23 +22,23 @@ DEPTH = 12  # longer chains end on a segment of their own; PyTorch's loader with
 
 
 class State(IntEnum):
-    """What a thread did in a piece of time."""
+    """The state of a thread in a piece of time."""
 
     RUN = 0  # on a CPU
     QUEUED = 1  # waiting for a CPU
     BLOCKED = 2  # asleep; the wait is its own (a sleep, the disk, the network, a page)
-    OUTSIDE = 3  # woken by a thread that is not watched
-    UNKNOWN = 4  # its state is not known there, or who woke it
-    LOOP = 5  # the chain came back to a thread that it has passed, or is too long
+    OUTSIDE = 3  # woken by an unwatched thread
+    UNKNOWN = 4  # its state or its waker is unknown
+    LOOP = 5  # the chain returned to a thread on it, or is too long
 
 
 _NONE = -1
-BLOCK = 1 << 17  # pieces at a time: a walk takes some 500 bytes for each, what it finds 72
+BLOCK = 1 << 17  # pieces at a time: a walk needs some 500 bytes for each, its result 72
 
 
 @dataclass(frozen=True, slots=True)
 class Segments(Tabular):
-    """Pieces of gaps, each on the thread and state where its chain ends.
+    """Pieces of gaps, each with the thread and state at the end of its chain.
 
     Attributes:
         gap: Row of the gap.
@@ -47,7 +47,7 @@ class Segments(Tabular):
         begin, end: The piece; the pieces of a gap are disjoint and sum up to it.
         slice: Row of the stay off the CPU, -1 while it ran or is unknown.
         link: Row in ``Links`` of the wait that led here, -1 on the submitter itself.
-        call: Row of the CUDA call of the *submitter* in which the piece lies, -1 between calls.
+        call: Row of the *submitter's* CUDA call around the piece, -1 between calls.
         depth: Number of waits on the way.
     """
 
@@ -87,13 +87,13 @@ class Links:
     poll: Ints
 
     def of_slices(self, column: Column, polled: int) -> Column:
-        """A column of the stays off the CPU for each link; ``polled`` where there is none."""
+        """Return a column of the stays off the CPU for each link; ``polled`` where there is none."""
         if not len(column):
             return np.full(len(self.slice), polled, column.dtype)
         return np.where(self.slice >= 0, column[np.maximum(self.slice, 0)], column.dtype.type(polled))
 
     def behind(self, marked: Column, link: Ints) -> Column:
-        """Whether each of these links, or one above it, is marked; -1 is none."""
+        """Return True for links that are marked or below a marked one; -1 is no link."""
         if not len(self.above):
             return np.zeros(len(link), np.bool_)
         for _ in range(DEPTH):
@@ -112,14 +112,14 @@ class _Front(Tabular):
     path: npt.NDArray[np.int64]  # threads passed, a row each
 
     def passed(self, depth: int) -> npt.NDArray[np.int64]:
-        """The paths with the threads of this level."""
+        """Return the paths with the threads of this level."""
         path: npt.NDArray[np.int64] = self.path.copy()
         path[:, depth] = self.thread
         return path
 
 
 class Walk:
-    """The walk over all gaps; ``segments`` and ``links`` are its result."""
+    """The walk over all gaps; its results are ``segments`` and ``links``."""
 
     def __init__(
         self,
@@ -131,7 +131,7 @@ class Walk:
         call: Ints,
         polls: Polls | None = None,
     ) -> None:
-        """Stores the pieces to explain: those of one gap are disjoint and cut at the submitter's calls."""
+        """Walk from some pieces: those of one gap are disjoint and cut at the submitter's calls."""
         self._evidence = evidence
         self._slices = evidence.slices
         self._begin_key, self._end_key = evidence.slice_begins, evidence.slice_ends
@@ -163,7 +163,7 @@ class Walk:
     # -- one level ----------------------------------------------------------------------------------
 
     def _descend(self, front: _Front, depth: int) -> _Front:
-        """Writes the segments of this level; returns what the next one has to explain."""
+        """Write the segments of this level; return the pieces of the next one."""
         alive, others = self._clip(front, depth)
         alive, polling = self._poll(alive, depth)
         owner, item = self._overlapping(alive)
@@ -171,7 +171,7 @@ class Walk:
         slices = self._slices
         low, high = alive.begin[owner], alive.end[owner]
         queued, back = self._wakers.queued[item], slices["end"][item]
-        self._piece(alive, owner, State.QUEUED, np.maximum(low, queued), np.minimum(high, back), item, depth)
+        self._cut(alive, owner, np.maximum(low, queued), np.minimum(high, back), State.QUEUED, depth, item)
         asleep_from = np.maximum(low, slices["begin"][item])
         asleep_to = np.minimum(high, queued)
         asleep = asleep_to > asleep_from
@@ -179,7 +179,7 @@ class Walk:
         return _Front.join([others, polling, self._follow(sleeping, item[asleep], depth)])
 
     def _clip(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
-        """Splits at birth and end of the threads: (within their known life, what their makers take over)."""
+        """Split at birth and end of the threads: (pieces within their life, those of their makers)."""
         threads = self._evidence.threads
         watched = front.thread >= 0
         self._segment(front, np.flatnonzero(~watched), State.OUTSIDE, depth)
@@ -200,7 +200,7 @@ class Walk:
         return replace(front.take(rows), begin=begin[rows], end=end[rows]), handed
 
     def _poll(self, front: _Front, depth: int) -> tuple[_Front, _Front]:
-        """Splits at the stretches in which a thread polls: (outside of them, handed to whom it polls for)."""
+        """Split at polling stretches: (pieces outside of them, those of the polled threads)."""
         key, polls = self._evidence.key, self._polled
         if not len(polls):
             return front, front.take(np.zeros(0, np.int64))
@@ -222,7 +222,7 @@ class Walk:
         return replace(front.take(rows[keep]), begin=low[keep], end=high[keep]), handed
 
     def _linked(self, above: Ints, thread: Ints, item: Ints, poll: Ints) -> Ints:
-        """Writes links; returns their rows."""
+        """Write links; return their rows."""
         link = self._link_count + np.arange(len(item))
         self._link_count += len(item)
         self._link_parts.append((above, thread, item, poll))
@@ -235,14 +235,14 @@ class Walk:
         return expand(first, last)
 
     def _running(self, front: _Front, owner: Ints, item: Ints, depth: int) -> None:
-        """What lies between the stays off the CPU."""
+        """Write the pieces between the stays off the CPU."""
         begin = np.maximum(self._slices["begin"][item], front.begin[owner])
         end = np.minimum(self._slices["end"][item], front.end[owner])
         rows, low, high = _between(front, owner, begin, end)
         self._cut(front, rows, low, high, State.RUN, depth)
 
     def _follow(self, front: _Front, item: Ints, depth: int) -> _Front:
-        """Sleeping pieces: to the thread that ended the sleep, or a segment where the wait is its own."""
+        """Pieces asleep: pass them to the thread that ended the sleep; an own wait is a segment."""
         waker, own = self._wakers.thread[item], self._wakers.own[item]
         unknown = ~own & (waker == NO_WAKER)
         path = front.passed(depth)
@@ -271,12 +271,6 @@ class Walk:
         depth: int,
         item: Ints | None = None,
     ) -> None:
-        none = np.full(len(rows), _NONE, np.int64)
-        self._piece(front, rows, state, begin, end, none if item is None else item, depth)
-
-    def _piece(
-        self, front: _Front, rows: Ints, state: State, begin: Ints, end: Ints, item: Ints, depth: int
-    ) -> None:
         keep = np.flatnonzero(end > begin)
         rows = rows[keep]
         self._found.append(
@@ -286,7 +280,7 @@ class Walk:
                 np.full(len(rows), int(state), np.int64),
                 begin[keep],
                 end[keep],
-                item[keep],
+                np.full(len(rows), _NONE, np.int64) if item is None else item[keep],
                 front.link[rows],
                 front.call[rows],
                 np.full(len(rows), depth, np.int64),
@@ -303,9 +297,9 @@ class Walk:
 
 
 def _between(front: _Front, owner: Ints, begin: Ints, end: Ints) -> tuple[Ints, Ints, Ints]:
-    """(row, begin, end) of what some intervals leave of the rows that own them: before each, behind the last.
+    """(row, begin, end) of the rest of each row without its intervals: before each, behind the last.
 
-    The intervals are in order, each row's side by side; what is left may be empty.
+    The intervals are in order, by row; pieces of the rest may be empty.
     """
     head = np.append(True, owner[1:] != owner[:-1]) if len(owner) else np.zeros(0, np.bool_)
     before = np.where(head, front.begin[owner], np.append(0, end[:-1]) if len(end) else end)

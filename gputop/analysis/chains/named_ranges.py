@@ -1,6 +1,6 @@
-"""Ranges that programs name by NVTX, a profiler or annotations: in which of them a thread was.
+"""Named ranges (NVTX, profilers, annotations) of each thread.
 
-Ranges of a thread lie within each other. Those of a whole process (annotated ones) lie around them.
+Ranges of a thread are nested. Those of a whole process (annotations) lie around them.
 """
 
 from __future__ import annotations
@@ -19,33 +19,33 @@ from gputop.analysis.evidence.columns import Ints
 from gputop.format import clip, format_percent
 from probes.activities import Table
 
-_PART, _NAMED = 0.1, 3  # of the time, for a range to be named; how many at most
+_PART, _NAMED = 0.1, 3  # least share of the time of a range in a text; most ranges in it
 _LONGEST: Final = 80  # characters of a path
 _DEEPEST: Final = 8  # names in a path: the innermost of more
 _MARK: Final = "…"
-# what PyTorch's emit_nvtx puts behind the name of an operator or of a record_function
+# the suffix of operators and record_function ranges by PyTorch's emit_nvtx
 _EMITTED: Final = re.compile(r", (stashed seq|seq|op_id|sizes|input_op_ids)\b.*", re.DOTALL)
 _NUMBER: Final = re.compile(r"\d+")
 
 
 @dataclass(frozen=True, slots=True)
 class RangePaths:
-    """Of one thread its ranges as disjoint intervals in order; ``paths`` are their names, outer to inner."""
+    """One thread's ranges as disjoint intervals in order; ``paths``: their names, outer to inner."""
 
     intervals: Innermost
     paths: tuple[str, ...]
 
     def times(self, begin: Ints, end: Ints) -> dict[str, int]:
-        """ns by path within disjoint intervals in order."""
+        """Return the ns of each path within disjoint intervals in order."""
         return {self.paths[one]: ns for one, ns in self.intervals.times(begin, end).items()}
 
     def at(self, moments: Ints) -> Ints:
-        """The path at each moment, a place in ``paths``; -1: none."""
+        """Return the path at each moment, a place in ``paths``; -1: none."""
         return _place(self.intervals, moments)
 
 
 class NamedRanges:
-    """The ranges of all threads of a recording, a thread's at its first use."""
+    """The ranges of all threads of a recording, each computed at its first use."""
 
     def __init__(self, activities: Activities) -> None:
         self._texts = activities.texts
@@ -58,16 +58,16 @@ class NamedRanges:
 
     @cached_property
     def any(self) -> bool:
-        """Whether there are some."""
+        """True if there are any."""
         return bool(len(self._own) or len(self._shared))
 
     @property
     def threads(self) -> frozenset[int]:
-        """Those that have ranges of their own."""
+        """Threads with ranges of their own."""
         return frozenset(self._own["tid"].tolist())
 
     def of(self, pid: int, tid: int) -> RangePaths:
-        """Those in which a thread was."""
+        """Return the ranges of a thread."""
         if (pid, tid) not in self._known:
             own = self._own[(self._own["tid"] == tid) & np.isin(self._own["pid"], (pid, -1))]
             parts = (self._shared[self._shared["pid"] == pid], own)
@@ -76,7 +76,7 @@ class NamedRanges:
 
 
 def _paths(rows: Table, texts: Sequence[str]) -> RangePaths:
-    """Of rows that lie within each other."""
+    """The paths of nested rows."""
     rows = rows[np.lexsort((-rows["end"], rows["begin"]))]
     pieces, stacks = flat(rows)
     numbers: dict[tuple[int, ...], int] = {}
@@ -86,7 +86,7 @@ def _paths(rows: Table, texts: Sequence[str]) -> RangePaths:
 
 
 def plain_name(name: str) -> str:
-    """A name without what PyTorch's emit_nvtx puts behind it."""
+    """Return a name without the suffix of PyTorch's emit_nvtx."""
     return _EMITTED.sub("", name)
 
 
@@ -96,7 +96,7 @@ def _path(names: Sequence[str]) -> str:
 
 
 def _nested(parts: Sequence[RangePaths]) -> RangePaths:
-    """What lies around, and what lies in it."""
+    """The outer ranges with the inner ones in them."""
     if len(parts) != 2:
         none = np.zeros(0, np.int64)
         return parts[0] if parts else RangePaths(Innermost(none, none, none), ())
@@ -128,7 +128,7 @@ def _place(one: Innermost, moments: Ints) -> Ints:
 
 
 def alike(paths: Sequence[str]) -> list[str]:
-    """Of each its name with ``step 1`` and ``step 2`` as one, ``step #``; a number that all have stays."""
+    """Return names with numbers folded: ``step 1`` and ``step 2`` as ``step #``; a common number stays."""
     together: dict[str, list[list[str]]] = {}
     first: dict[str, str] = {}
     for path in paths:
@@ -144,7 +144,7 @@ def alike(paths: Sequence[str]) -> list[str]:
 
 
 def numbers_apart(times: Mapping[str, int]) -> dict[str, int]:
-    """The times of names that are alike together."""
+    """Return times with the names folded by ``alike``."""
     found: dict[str, int] = {}
     for name, ns in zip(alike(list(times)), times.values(), strict=True):
         found[name] = found.get(name, 0) + ns
@@ -152,7 +152,7 @@ def numbers_apart(times: Mapping[str, int]) -> dict[str, int]:
 
 
 def in_words(times: dict[str, int], whole_ns: int) -> str:
-    """``in range `forward/attention` 62 %, `data` 12 %``; "" where no range has a tenth of the time."""
+    """Return ``in range `forward/attention` 62 %, `data` 12 %``; "" if no range has a tenth of the time."""
     found = sorted(times.items(), key=lambda one: (-one[1], one[0]))[:_NAMED]
     parts = [
         f"`{path}` {format_percent(100 * ns / max(whole_ns, 1))} %"

@@ -1,4 +1,4 @@
-"""Who ended each stay off the CPU; which futexes are locks; which threads poll."""
+"""Wakers of stays off the CPU, futexes that are locks, threads that poll."""
 
 from __future__ import annotations
 
@@ -18,20 +18,19 @@ from gputop.engine.calls.stack_table import Line
 from probes.schema import NO_SYSCALL, OffFlag
 
 LEAST_LOOKS = 3  # fewer yields or sleeps in a row are no polling
-LOOK_NS = 300_000  # between two sleeps: a look takes no longer
+LOOK_NS = 300_000  # CPU time between two sleeps of a polling thread, at most
 SLEEP_NS = 50_000_000  # longer sleeps are no polling
-LONG_NS = 1_000_000  # what lies between two calls is polling without a sample of its own from this length on
-MOSTLY, LEAST_SAMPLES = 0.7, 5  # of the samples between calls, if they are so many, for that
-SOMETIMES = 0.2  # of a function's samples are in sched_yield, for all of it to be a loop that polls
-LEAST_COUNTED, EQUALLY = 10, 0.95  # stretches of a thread, and how many of them have equally many sleeps
-STOPS_NS = 2_000_000  # who has been polled for stops within this time after it was found
-WORKS = 0.5  # of the time of polling, for which who is polled for must be at work
+LONG_NS = 1_000_000  # length from which on a stretch without samples may be polling
+MOSTLY, LEAST_SAMPLES = 0.7, 5  # least share of polling samples between calls for that, and number
+SOMETIMES = 0.2  # of a function's samples in sched_yield, from which on all of it is a polling loop
+LEAST_COUNTED, EQUALLY = 10, 0.95  # stretches of a thread, and the share with equally many sleeps
+STOPS_NS = 2_000_000  # a polled thread stops within this time after the end of the polling
+WORKS = 0.5  # of the time of polling, in which the polled thread must be at work
 OFTEN = 0.5  # of the polls, in which that must hold
 LEAST_POLLS = 3
-WAKES = 0.1  # of the polls: who wakes another more often shows it by that
-# threads that are looked at: those that poll for longest, and that stop most often
-_POLLERS, _OTHERS = 4, 64
-NOBODY = -1
+WAKES = 0.1  # of the polls: with more wakeups than this the two threads are connected by these
+_POLLERS, _OTHERS = 4, 64  # threads compared: those that poll for longest, and that stop most often
+NO_TARGET = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,8 +40,8 @@ class Polls(Tabular):
     Attributes:
         thread: Row of the thread that polls.
         begin, end: The stretch.
-        target: Row of the thread that it presumably polls for; ``NOBODY`` where unknown.
-        stack: A stack of the loop that polls; 0 where none is known.
+        target: Row of the thread for which it presumably polls; ``NO_TARGET`` where unknown.
+        stack: A stack of the polling loop; 0 where unknown.
     """
 
     thread: Ints
@@ -56,9 +55,12 @@ class Polls(Tabular):
 
 
 def find_polls(evidence: Evidence) -> Polls:
-    """The stretches of polling of all threads."""
+    """Return the polling stretches of all threads."""
     slices = evidence.slices
-    looks = _yields(evidence) | _short_sleeps(evidence)
+    flags, kind = slices["flags"], slices["wait"]
+    looks = (kind == Wait.YIELD) & ((flags & OffFlag.QUEUED) != 0)
+    asleep = (kind == Wait.SLEEP) & ((flags & OffFlag.WAKER_IRQ) != 0)
+    looks = _outside_calls(evidence, looks | (asleep & (slices["end"] - slices["begin"] <= SLEEP_NS)))
     found = [*_by_sleeping(evidence, looks), *_by_yielding(evidence, looks)]
     polling = {thread for one in found for thread in np.unique(one[0]).tolist()}
     spinning = _by_spinning(evidence, polling)
@@ -69,7 +71,7 @@ def find_polls(evidence: Evidence) -> Polls:
     thread, begin, end, stack = (np.concatenate(part) for part in zip(*found, strict=True))
     order = np.lexsort((begin, thread))
     thread, begin, end = thread[order].astype(np.int64), begin[order], end[order]
-    rest = ((slices["flags"] & OffFlag.QUEUED) == 0) | looks  # runnable counts as at work
+    rest = ((flags & OffFlag.QUEUED) == 0) | looks  # runnable counts as at work
     target = _targets(evidence, rest, thread, begin, end)
     spins = np.isin(thread, [int(one[0][0]) for one in spinning])
     kept = ~spins | _found(evidence, rest, thread, target, begin, end)
@@ -79,20 +81,8 @@ def find_polls(evidence: Evidence) -> Polls:
 _Found = tuple[Ints, Ints, Ints, npt.NDArray[np.uint64]]
 
 
-def _yields(evidence: Evidence) -> Mask:
-    slices = evidence.slices
-    yielded: Mask = (slices["wait"] == Wait.YIELD) & ((slices["flags"] & OffFlag.QUEUED) != 0)
-    return _outside_calls(evidence, yielded)
-
-
-def _short_sleeps(evidence: Evidence) -> Mask:
-    slices = evidence.slices
-    asleep = (slices["wait"] == Wait.SLEEP) & ((slices["flags"] & OffFlag.WAKER_IRQ) != 0)
-    return _outside_calls(evidence, asleep & (slices["end"] - slices["begin"] <= SLEEP_NS))
-
-
 def _outside_calls(evidence: Evidence, chosen: Mask) -> Mask:
-    """Those that lie in no CUDA call of their thread: a call that yields or sleeps waits for the GPU."""
+    """The stays outside of CUDA calls of their thread: a call that yields or sleeps waits for the GPU."""
     calls, slices, rows = evidence.calls, evidence.slices, np.flatnonzero(chosen)
     if len(calls) and len(rows):
         order = evidence.call_begins
@@ -134,7 +124,7 @@ def _by_sleeping(evidence: Evidence, looks: Mask) -> list[_Found]:
 
 
 def _counted(thread: Ints, looks: Ints) -> Mask:
-    """Stretches of threads that sleep equally often each time: who looks for something finds it by chance."""
+    """True for threads that sleep equally often each time, which polling does not."""
     counted = np.zeros(len(thread), np.bool_)
     for number in np.unique(thread).tolist():
         mine = thread == number
@@ -144,7 +134,7 @@ def _counted(thread: Ints, looks: Ints) -> Mask:
 
 
 def _by_yielding(evidence: Evidence, looks: Mask) -> list[_Found]:
-    """What lies between two calls or waits of a thread that was met in ``sched_yield`` there."""
+    """Stretches between two calls or waits of threads with samples in ``sched_yield``."""
     slices, places, threads = evidence.slices, evidence.places, evidence.threads
     yields = looks & (slices["wait"] == Wait.YIELD)
     met = is_yield(places["syscall"], evidence.header)
@@ -156,19 +146,22 @@ def _by_yielding(evidence: Evidence, looks: Mask) -> list[_Found]:
     return found
 
 
+def _between(evidence: Evidence, thread: int, waits: Ints) -> tuple[Ints, Ints]:
+    """(begin, end) of the stretches between calls and these waits of a thread."""
+    slices, calls = evidence.slices, evidence.calls
+    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    begin, end = union(
+        np.append(slices["begin"][waits], calls["begin"][low:high]),
+        np.append(slices["end"][waits], np.maximum(calls["end"][low:high], calls["begin"][low:high] + 1)),
+    )
+    return end[:-1], begin[1:]
+
+
 def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: int) -> list[_Found]:
     slices, places = evidence.slices, evidence.places
-    low, high = np.searchsorted(slices["row"], [thread, thread + 1])
-    rows = np.arange(low, high)
+    rows = np.arange(*np.searchsorted(slices["row"], [thread, thread + 1]))
     yielding = yields[rows]
-    waits = rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~yielding]
-    first, last = np.searchsorted(evidence.calls["row"], [thread, thread + 1])
-    calls = evidence.calls
-    ends = union(
-        np.append(slices["begin"][waits], calls["begin"][first:last]),
-        np.append(slices["end"][waits], np.maximum(calls["end"][first:last], calls["begin"][first:last] + 1)),
-    )
-    begin, end = ends[1][:-1], ends[0][1:]
+    begin, end = _between(evidence, thread, rows[((slices["flags"][rows] & OffFlag.QUEUED) == 0) & ~yielding])
     if not len(begin):
         return []
     mine = np.flatnonzero(places["tid"] == tid)
@@ -191,17 +184,16 @@ def _of_thread(evidence: Evidence, yields: Mask, met: Mask, thread: int, tid: in
         polls |= (other == 0) & (end - begin >= LONG_NS)
     polls &= end > begin
     chosen = np.flatnonzero(polls)
-    shown = stack[loop]
-    usual = np.unique(shown, return_counts=True) if len(shown) else None
-    number = usual[0][np.argmax(usual[1])] if usual is not None else 0
+    usual, counts = np.unique(stack[loop], return_counts=True)
+    number = usual[np.argmax(counts)] if len(usual) else 0
     one = np.full(len(chosen), thread, np.int64)
     return [(one, begin[chosen], end[chosen], np.full(len(chosen), number, np.uint64))]
 
 
 def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
-    """What lies between two calls of threads that give a GPU work and run one function there.
+    """Stretches between two calls of submitters that run one function there.
 
-    ``polling`` are threads that poll in another way.
+    ``polling``: threads that poll in another way.
     """
     places, threads, calls = evidence.places, evidence.threads, evidence.calls
     if not len(places) or not len(calls):
@@ -218,15 +210,9 @@ def _by_spinning(evidence: Evidence, polling: set[int]) -> list[_Found]:
 
 def _spins_of(evidence: Evidence, thread: int, tid: int) -> list[_Found]:
     """The stretches of one thread."""
-    places, slices, calls = evidence.places, evidence.slices, evidence.calls
-    low, high = np.searchsorted(calls["row"], [thread, thread + 1])
+    places, slices = evidence.places, evidence.slices
     waits = np.arange(*np.searchsorted(slices["row"], [thread, thread + 1]))
-    waits = waits[(slices["flags"][waits] & OffFlag.QUEUED) == 0]
-    ends = union(
-        np.append(slices["begin"][waits], calls["begin"][low:high]),
-        np.append(slices["end"][waits], np.maximum(calls["end"][low:high], calls["begin"][low:high] + 1)),
-    )
-    begin, end = ends[1][:-1], ends[0][1:]
+    begin, end = _between(evidence, thread, waits[(slices["flags"][waits] & OffFlag.QUEUED) == 0])
     long = end - begin >= LONG_NS
     begin, end = begin[long], end[long]
     mine = np.flatnonzero(places["tid"] == tid)
@@ -249,14 +235,14 @@ def _spins_of(evidence: Evidence, thread: int, tid: int) -> list[_Found]:
 
 
 def _found(evidence: Evidence, rest: Mask, thread: Ints, target: Ints, begin: Ints, end: Ints) -> Mask:
-    """Stretches of threads that another process lets go on: by its stop alone, and by no wakeup.
+    """True for stretches that end with the stop of another process's thread, and without a wakeup.
 
-    Who rests again and again meanwhile, as anything else on the machine does, stops at their end by chance.
+    A thread that also stops again and again during the stretches stops at their end by chance.
     """
     slices, pids = evidence.slices, evidence.threads.pid
     found = np.zeros(len(thread), np.bool_)
-    for one in np.unique(thread[target != NOBODY]).tolist():
-        mine = (thread == one) & (target != NOBODY)
+    for one in np.unique(thread[target != NO_TARGET]).tolist():
+        mine = (thread == one) & (target != NO_TARGET)
         whom = int(target[mine][0])
         other = int(pids[whom])
         wakes = (slices["pid"] == pids[one]) & (slices["waker_pid"] == other)
@@ -273,11 +259,11 @@ def _found(evidence: Evidence, rest: Mask, thread: Ints, target: Ints, begin: In
 
 
 def _targets(evidence: Evidence, rest: Mask, thread: Ints, begin: Ints, end: Ints) -> Ints:
-    """For each stretch who is polled for: at work for most of the stretches, and done when they end.
+    """The polled thread of each stretch: at work for most of the stretches, and done when they end.
 
-    ``rest`` are stays off the CPU of threads that want none.
+    ``rest``: stays off the CPU of threads that are not runnable.
     """
-    target = np.full(len(thread), NOBODY, np.int64)
+    target = np.full(len(thread), NO_TARGET, np.int64)
     pollers, times = np.unique(thread, return_counts=True)
     spent = np.bincount(thread, weights=end - begin)[pollers]
     pollers = pollers[times >= LEAST_POLLS][np.argsort(-spent[times >= LEAST_POLLS])][:_POLLERS]
@@ -285,7 +271,7 @@ def _targets(evidence: Evidence, rest: Mask, thread: Ints, begin: Ints, end: Int
     numbers = np.bincount(slices["row"][rest], minlength=len(evidence.threads.tid))
     others = np.argsort(-numbers, kind="stable")[:_OTHERS]
     others = others[numbers[others] >= LEAST_POLLS]
-    best = {int(poller): (OFTEN, NOBODY) for poller in pollers}
+    best = {int(poller): (OFTEN, NO_TARGET) for poller in pollers}
     for other in others.tolist() if len(pollers) else ():
         low, high = np.searchsorted(slices["row"], [other, other + 1])
         rows = np.arange(low, high)[rest[low:high]]
@@ -299,9 +285,9 @@ def _targets(evidence: Evidence, rest: Mask, thread: Ints, begin: Ints, end: Int
 
 
 def _answers(evidence: Evidence, rows: Ints, other: int, begin: Ints, end: Ints) -> float:
-    """The share of stretches, by time, through which a thread is at work, and at whose end it stops.
+    """The share of the stretches' time in which a thread is at work until their end, where it stops.
 
-    ``rows`` are its stays off the CPU in which it does not want one.
+    ``rows``: its stays off the CPU in which it is not runnable.
     """
     slices, threads = evidence.slices, evidence.threads
     seen = (begin >= threads.known[other]) & (end <= threads.ended[other])
@@ -313,29 +299,29 @@ def _answers(evidence: Evidence, rows: Ints, other: int, begin: Ints, end: Ints)
     return float(((end - begin) * (seen & works & stops)).sum() / max((end - begin).sum(), 1))
 
 
-# Futexes: which are locks that threads hold, and which is the GIL of CPython.
+# Futexes: locks that threads hold, and the GIL of CPython.
 
 INTERVAL_NS = (4_900_000, 6_500_000)  # of the GIL: 5 ms, and a late timer
 LEAST_WAITS = 3  # fewer are chance
 NEAR = 6  # bits: the words of a condition variable lie side by side
-PAIR = 3  # bits: glibc's two groups of waiters have a word each, one beside the other
-# where the words of a condition variable and of its mutex lie, from that pair on: glibc 2.25 to 2.41
+PAIR = 3  # bits: the words of glibc's two groups of waiters are adjacent
+# range of the words of a condition variable and its mutex, relative to that pair: glibc 2.25 to 2.41
 _OF_CONDITION = (-24, 20)
-LEAST_PLACES = 2  # the GIL is waited for wherever Python runs, a barrier at one line
+LEAST_PLACES = 2  # waits for the GIL come from all Python code, for a barrier from one line
 _ACQUIRES = re.compile(r"^\s*(?:async\s+)?with\b|\.acquire\(")
 _QUEUES = ("/threading.py", "/queue.py", "/concurrent/futures/", "/multiprocessing/", "/asyncio/")
 
 
 class Futex(IntEnum):
-    """What a thread waits for in a futex."""
+    """The kind of a futex."""
 
-    UNKNOWN = 0  # a queue, a condition, a thread's end; or a lock that was not seen to be one
+    UNKNOWN = 0  # a queue, a condition, a thread's end; or a lock that is not known as one
     LOCK = 1
     GIL = 2
 
 
 def find_locks(evidence: Evidence) -> Ints:
-    """The ``Futex`` of each stay off the CPU."""
+    """Return the ``Futex`` of each stay off the CPU."""
     slices = evidence.slices
     kinds = np.zeros(len(slices), np.int64)
     waits = (slices["wait"] == Wait.LOCK) & (slices["descriptor"] > 0)
@@ -343,7 +329,10 @@ def find_locks(evidence: Evidence) -> Ints:
     if len(rows) < LEAST_WAITS:
         return kinds
     place = slices["pid"][rows].astype(np.int64) << 32 | slices["descriptor"][rows]
-    held = (_by_turns(evidence, rows, place) & ~_in_queue(evidence, rows)) | _acquires_lock(evidence, rows)
+    held = _by_turns(evidence, rows, place) & ~_in_queue(evidence, rows)
+    # or the source text acquires a lock, and a thread of the process ends the wait
+    acquires = by_text(evidence, slices["stack"][rows], _ACQUIRES)
+    held |= acquires & (slices["waker_pid"][rows] == slices["pid"][rows])
     length = slices["end"][rows] - slices["begin"][rows]
     timed = (slices["flags"][rows] & OffFlag.WAKER_IRQ) != 0
     timed &= (length >= INTERVAL_NS[0]) & (length <= INTERVAL_NS[1])
@@ -357,7 +346,7 @@ def find_locks(evidence: Evidence) -> Ints:
 
 
 def _by_turns(evidence: Evidence, rows: Ints, place: Ints) -> Mask:
-    """Stays at a place where those who end a wait wait at other times."""
+    """True for stays at a futex whose wakers wait there, too, at other times."""
     slices = evidence.slices
     tid, waker = slices["tid"][rows].astype(np.int64), slices["waker_tid"][rows].astype(np.int64)
     _places, number = np.unique(place, return_inverse=True)
@@ -368,11 +357,10 @@ def _by_turns(evidence: Evidence, rows: Ints, place: Ints) -> Mask:
 
 
 def _at_condition(evidence: Evidence, rows: Ints, place: Ints) -> Mask:
-    """Stays at the GIL, however short: a condition variable for which threads that run Python take turns.
+    """True for stays at the GIL, however short: a condition variable of threads that run Python in turns.
 
-    Both of its words are waited on, most waits come from Python, from several lines, and who ends one waits
-    there at other times. Locks of Python have one word; who waits for a queue of native code never ends the
-    waits of others there.
+    Both of its words have waiters, most waits come from Python, from several lines, and wakers wait there,
+    too. Locks of Python have one word; waiters of a native queue never wake others there.
     """
     pair, stacks = place >> PAIR, evidence.slices["stack"][rows]
     pairs, number = np.unique(pair, return_inverse=True)
@@ -405,15 +393,8 @@ def _python_lines(evidence: Evidence, stacks: npt.NDArray[np.uint64]) -> Ints:
     return of_stack[which.reshape(-1)]
 
 
-def _acquires_lock(evidence: Evidence, rows: Ints) -> Mask:
-    """Stays whose innermost line takes a lock, by its text; threads of the process end them."""
-    own = evidence.slices["waker_pid"][rows] == evidence.slices["pid"][rows]
-    result: Mask = by_text(evidence, evidence.slices["stack"][rows], _ACQUIRES) & own
-    return result
-
-
 def _in_queue(evidence: Evidence, rows: Ints) -> Mask:
-    """Stays whose Python stack waits for a queue, a condition or a result: with locks made anew each time."""
+    """True for waits of Python for a queue, a condition or a result, which use a new lock each time."""
     stacks, frames = evidence.slices["stack"][rows], evidence.facts.stacks.frames
 
     def waits(stack: int) -> bool:
@@ -422,11 +403,11 @@ def _in_queue(evidence: Evidence, rows: Ints) -> Mask:
     return np.isin(stacks, stacks_where(stacks, waits))
 
 
-# Who ended each stay off the CPU, and when: what a chain follows from one thread to the next.
+# The waker of each stay off the CPU, and its time: the links of a chain.
 
-# between two timed waits a thread looks at its lock and sleeps again (the GIL's wait times out after 5 ms)
+# between two timed waits a thread checks its lock and sleeps again (the GIL's wait times out after 5 ms)
 COALESCE_NS = 300_000
-FLIGHT_NS = 1_000_000  # a wakeup across CPUs takes microseconds, more where the host has taken that CPU away
+FLIGHT_NS = 1_000_000  # a wakeup across CPUs lasts microseconds, longer where the hypervisor uses that CPU
 NO_WAKER, UNWATCHED = -1, -2
 
 
@@ -435,10 +416,9 @@ class Wakers:
     """A row for each stay off the CPU.
 
     Attributes:
-        thread: Row of the thread that ended it; ``NOBODY``: not known, ``UNWATCHED``: not a watched one.
-        own: Whether the wait is the thread's own: for the clock, the disk, a page.
-        queued: When it was ready to go on, counted from the moment it was woken; never within a row of waits
-            for one thing.
+        thread: Row of the thread that ended it; ``NO_WAKER``: unknown, ``UNWATCHED``: not a watched one.
+        own: True if the wait is the thread's own: for the clock, the disk, a page.
+        queued: When it was woken and ready to run; never within a row of waits for one event.
     """
 
     thread: Ints
@@ -447,7 +427,7 @@ class Wakers:
 
 
 def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
-    """Sets the stays' (thread, begin) as numbers, in their order."""
+    """Return the wakers; ``begin_key``: the keys of the stays' (thread, begin), in order."""
     slices = evidence.slices
     flags, tid = slices["flags"], slices["waker_tid"]
     direct = np.where(tid == 0, NO_WAKER, evidence.threads.row(tid))
@@ -460,17 +440,17 @@ def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:
     own &= repeated | ((flags & OffFlag.WAKE_MISSED) == 0)
     own |= (flags & (OffFlag.BIRTH | OffFlag.THROTTLED)) != 0
     queued = np.where(own, slices["queued"], _sent(evidence, direct, begin_key))
-    # who looks once more and sleeps again had nothing to run for: a CPU would not have ended its wait
+    # a thread that checks and sleeps again had no use for a CPU
     queued = np.where(repeated, slices["end"], queued)
     return Wakers(direct[ending], own, queued)
 
 
 def _ending_rows(evidence: Evidence) -> Ints:
-    """The row that shows who ended each stay: its own, or the last of a row of waits for one thing.
+    """The row with the waker of each stay: its own, or the last of a row of waits for one event.
 
-    A thread that looks at what it waits for and takes the same wait up again has not got it: the wait ended
-    by its time-out, and whoever ends the last one ends them all. Where nobody saw how one ended (the kernel
-    hides some interrupts from tracing), what comes after it says the same.
+    A thread that repeats a wait at once had not got the event: the wait timed out, and the waker of the last
+        one
+    ends them all. A wait with an unknown end (the kernel hides some interrupts from tracing) counts likewise.
     """
     slices = evidence.slices
     flags, kind = slices["flags"], slices["wait"]
@@ -493,7 +473,7 @@ def _ending_rows(evidence: Evidence) -> Ints:
 
 
 def _called_between(evidence: Evidence, this: Ints, following: Ints) -> Mask:
-    """Whether the thread made a CUDA call between two stays: then the second is a wait for another thing."""
+    """True where the thread made a CUDA call between two stays: the second waits for another event."""
     slices, order = evidence.slices, evidence.call_begins
     thread = slices["row"]
     low = np.searchsorted(order, evidence.key(thread[this], slices["end"][this]))
@@ -505,8 +485,8 @@ def _called_between(evidence: Evidence, this: Ints, following: Ints) -> Mask:
 def _sent(evidence: Evidence, waker: Ints, begin_key: Ints) -> Ints:
     """When each thread was woken, at the latest.
 
-    It is in a run queue only when the other CPU has taken the wakeup in. Who wakes is on a CPU: where the
-    waker has left its own before that, the wakeup was on its way since then.
+    It is in a run queue only when its CPU has handled the wakeup. A waker that left its own CPU before had
+    sent the wakeup by then.
     """
     slices = evidence.slices
     queued = slices["queued"]

@@ -1,4 +1,4 @@
-"""The roles of threads and processes beside the submitter; ranks that make the same collectives."""
+"""Roles of threads and processes relative to the submitter; ranks with common collectives."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Peer(IntEnum):
     """The role of a thread."""
 
     SUBMITTER = 0
-    LOADER = 1  # a worker of PyTorch's DataLoader, by the frames on the way or its name
+    LOADER = 1  # a worker of PyTorch's DataLoader, by its name or the frames on the chain
     PINNING = 2  # the thread of PyTorch's DataLoader that pins batches
     AUTOGRAD = 3  # a thread in which PyTorch runs backward()
     THREAD = 4  # another thread of the process
@@ -47,7 +47,7 @@ WORDS: dict[Peer, str] = {
 
 
 def peers(scene: AttributionContext) -> Ints:
-    """The ``Peer`` of each segment's thread."""
+    """Return the ``Peer`` of each segment's thread."""
     return scene.once("peers", lambda: _peers(scene))
 
 
@@ -69,7 +69,7 @@ def _peers(scene: AttributionContext) -> Ints:
 
 
 def peer_of(scene: AttributionContext, submitter: int, thread: int) -> Peer:
-    """The role of one thread beside the thread that gives the GPU work."""
+    """Return the role of one thread relative to the submitter."""
     threads = scene.evidence.threads
     named = _named(scene, int(threads.tid[thread]))
     if named is not None:
@@ -86,18 +86,18 @@ def _named(scene: AttributionContext, tid: int) -> Peer | None:
 
 
 def of_loader(scene: AttributionContext) -> Mask:
-    """Segments on a thread that works for PyTorch's DataLoader."""
+    """Return True for segments on a thread of PyTorch's DataLoader."""
     return among(peers(scene), (Peer.LOADER, Peer.PINNING))
 
 
 def others(scene: AttributionContext) -> Mask:
-    """Segments on threads that are not the submitter and do not work for a DataLoader."""
+    """Return True for segments on threads other than the submitter and those of a DataLoader."""
     watched: Mask = scene.segments.thread >= 0
     return watched & ~scene.own & ~of_loader(scene)
 
 
 def loader_helpers(scene: AttributionContext) -> Ints:
-    """Processes that work for the DataLoader of a process that gives a GPU work."""
+    """Return processes that work for the DataLoader of a submitting process."""
     helpers = scene.helpers()
     if not len(helpers):
         return helpers
@@ -116,7 +116,7 @@ def loader_helpers(scene: AttributionContext) -> Ints:
 
 
 def process_title(scene: AttributionContext, pid: int) -> str:
-    """``front.py (21613)``: the script that a process runs where that is recorded, else its name."""
+    """Return ``front.py (21613)``: a process's script where that is recorded, else its name."""
     facts = scene.evidence.facts
     script = _script(str(facts.processes.get(pid, {}).get("command") or ""))
     name = facts.thread_name(pid, pid)
@@ -126,7 +126,7 @@ def process_title(scene: AttributionContext, pid: int) -> str:
 
 
 def _script(command: str) -> str:
-    """The script of an interpreter's command line; "" where it runs none."""
+    """The script in a Python command line; "" for none."""
     try:
         words = shlex.split(command)
     except ValueError:
@@ -142,23 +142,23 @@ def _script(command: str) -> str:
 
 
 def thread_title(scene: AttributionContext, thread: int) -> str:
-    """``prefetcher (812)``: a thread by its name and number."""
+    """Return ``prefetcher (812)``: a thread's name and number."""
     tid = int(scene.evidence.threads.tid[thread])
     return scene.evidence.facts.thread_title(tid)
 
 
-# Processes that a program starts while its GPU is idle, and how many live at a time.
+# Processes that a program starts while its GPU is idle, and how many live at once.
 
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """One row per gap.
+    """Processes started in gaps; one row per gap.
 
     Attributes:
         count: Processes that the gap's process started in it.
-        first, last: When the first and the last of them were born; 0 without any.
+        first, last: Births of the first and the last of them; 0 without any.
         pids: All of them, of all gaps.
-        gap: Of each of ``pids`` the gap.
+        gap: The gap of each of ``pids``.
     """
 
     count: Ints
@@ -169,7 +169,7 @@ class Births:
 
 
 def births_in_gaps(scene: AttributionContext) -> Births:
-    """The births of processes in each gap."""
+    """Return the births of processes in each gap."""
     threads, gaps = scene.evidence.threads, scene.gaps
     size = len(gaps)
     count, first, last = (np.zeros(size, np.int64) for _ in range(3))
@@ -200,12 +200,12 @@ def births_in_gaps(scene: AttributionContext) -> Births:
 
 
 def born_of(gaps: Ints, births: Births) -> Ints:
-    """The processes born in these gaps."""
+    """Return the processes born in some gaps."""
     return births.pids[np.isin(births.gap, gaps)]
 
 
 def most_at_a_time(scene: AttributionContext, pids: Ints) -> int:
-    """How many of these processes lived at one time, at most; one that was there before has no birth."""
+    """Return how many of these processes lived at one time, at most."""
     threads = scene.evidence.threads
     rows = np.flatnonzero(np.isin(threads.pid, pids) & (threads.tid == threads.pid))
     if not len(rows):
@@ -216,22 +216,22 @@ def most_at_a_time(scene: AttributionContext, pids: Ints) -> int:
     return int(np.cumsum(steps[order]).max())
 
 
-# Ranks on this machine: threads that make the same collectives; which calls of theirs are one collective.
+# Ranks on this machine: threads with common collectives; the calls of each collective.
 
-FEWEST: Final = 3  # collectives; of fewer no sentence
+FEWEST: Final = 3  # collectives; with fewer nothing is reported
 ALIKE: Final = 0.9  # two threads whose collectives agree this far are ranks of one job
-_REACH: Final = 16  # collectives by which ranks may be apart where a stretch begins
+_REACH: Final = 16  # collectives by which ranks may be apart at the begin of a stretch
 _UNKNOWN: Final = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """The collectives that all ranks were seen to call.
+    """The collectives that all ranks called.
 
     Attributes:
-        rows: Rows of calls; a row a rank, a column a collective.
-        matched: Which calls are one collective is known: they were counted from the first one on, or they
-            end at one moment. Else it is the order in which they were seen.
+        rows: Rows of calls; a row per rank, a column per collective.
+        matched: True if the calls of a collective are known: counted from the first one on, or by their
+            common end. Else they are joined by their order in the stretch.
     """
 
     rows: Ints
@@ -239,11 +239,11 @@ class Meetings:
 
 
 def meetings(scene: AttributionContext) -> Meetings | None:
-    """The collectives of a job of several ranks on this machine; None where there is no such job.
+    """Return the collectives of a job with several ranks on this machine; None without such a job.
 
     A stretch may begin between the calls of two ranks: the first call of one is then the second of the other.
-    A collective ends for all ranks at one moment, so the calls are joined by when their work was seen done.
-    Only where all calls of all ranks were seen from their first one on is their order enough.
+    A collective ends for all ranks at one moment, so calls are joined by the proved end of their work. Their
+    order is enough only where all calls of all ranks are recorded from the first one on.
     """
     evidence = scene.evidence
     calls = evidence.calls
@@ -281,9 +281,9 @@ def meetings(scene: AttributionContext) -> Meetings | None:
 def _shift(
     scene: AttributionContext, first: Ints, own: Ints, done: Ints, *, reach: int
 ) -> tuple[int, bool] | None:
-    """(by how many collectives ``own`` begins later than ``first``, whether their ends say so).
+    """(number of collectives by which ``own`` begins later than ``first``, True if by their ends).
 
-    None where the two make other collectives. Without ends the smallest shift at which they are alike.
+    None where the two have other collectives. Without ends the smallest shift at which they are alike.
     """
     calls = scene.evidence.calls
     best: tuple[int, bool] | None = None
@@ -300,7 +300,7 @@ def _shift(
             continue
         known = (done[ours] != _UNKNOWN) & (done[theirs] != _UNKNOWN)
         if np.count_nonzero(known) >= FEWEST:
-            # the mean: of ten collectives that are waited for together only one tells of a shift by one
+            # the mean: of ten collectives with one wait only one shows a shift by one
             ends = float(np.abs(done[ours] - done[theirs])[known].mean())
             if ends < apart:
                 best, apart = (shift, True), ends
@@ -310,7 +310,7 @@ def _shift(
 
 
 def _columns(ranks: Sequence[Ints], shifts: Sequence[int]) -> Ints:
-    """The same collectives of all ranks, one below the other."""
+    """The common collectives of all ranks, a row each."""
     # rank r's call i is the first rank's call i + shift
     low = max(shifts)
     ends = [len(own) + shift for own, shift in zip(ranks, shifts, strict=True)]

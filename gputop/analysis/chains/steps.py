@@ -1,4 +1,4 @@
-"""Steps that a file names itself: ``ProfilerStep#7``, or a range around each round of a loop."""
+"""Steps of a process: named by ranges (``ProfilerStep#7``), else found in its repeated launches."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ _STEP_NAME: Final = re.compile(
     r"((train|eval|val)(ing)?[ _/-])?(step|iter|iteration|batch)[ _#:/-]*\d*", re.IGNORECASE
 )
 FEWEST_RANGES: Final = 2
-_AROUND: Final = 3  # ranges may lie around all others: of a whole run, its phases
-MOST: Final = 0.5  # of the time from the first to the last call, that ranges of one name must take
+_AROUND: Final = 3  # ranges may lie around all others: a whole run, its phases
+MOST: Final = 0.5  # of the time from the first to the last call, in ranges of one name
 
 
 def named_rounds(
     evidence: Evidence, thread: int, stretch: tuple[int, int], *, called_steps: bool = False
 ) -> tuple[Ints, Ints] | None:
-    """(begin, end) of the rounds that ranges on a thread name; None where none takes most of the time."""
+    """Return (begin, end) of the rounds by ranges of a thread; None if no name has most of the time."""
     for rows in _candidates(evidence, thread, called_steps=called_steps):
         rows = rows[(rows["begin"] >= stretch[0]) & (rows["begin"] < stretch[1])]
         while len(rows) >= FEWEST_RANGES:
@@ -68,7 +68,7 @@ def _candidates(evidence: Evidence, thread: int, *, called_steps: bool) -> Itera
 
 
 def _rounds(evidence: Evidence, thread: int, rows: Table, *, called_steps: bool) -> tuple[Ints, Ints] | None:
-    """Of names that take most of the thread's time; what is called a step need not: start-up may be long."""
+    """Ranges of one name with most of the thread's time; steps by name need less: start-up may be long."""
     calls = evidence.calls
     low, high = np.searchsorted(calls["row"], [thread, thread + 1])
     if low == high:
@@ -90,7 +90,7 @@ def _rounds(evidence: Evidence, thread: int, rows: Table, *, called_steps: bool)
 
 
 def _outermost(rows: Table, texts: tuple[str, ...]) -> Mask:
-    """The profiler's own steps, where there are some; else the ranges that lie in no other one."""
+    """The profiler's own steps, else the ranges that lie in no other one."""
     steps: Mask = np.array([text.startswith(STEP) for text in texts])[rows["name"]]
     if np.count_nonzero(steps) >= FEWEST_RANGES:
         return steps
@@ -101,15 +101,15 @@ def _outermost(rows: Table, texts: tuple[str, ...]) -> Mask:
     return outer
 
 
-# Finds the steps of a program by itself: the launches that a process repeats, over all its threads.
+# Steps without names: the launches that a process repeats, over all its threads.
 
-LONG = 10  # times the median: a step that is longer has something in it that is no step
-_PROCESSES = 4  # that are looked at, those that give the most work first
-_THREADS = 64  # that give work in one process; more are looked at one by one only
+LONG = 10  # times the median: a longer step contains something else
+_PROCESSES = 4  # searched, those with most work first
+_THREADS = 64  # submitters of a process that are searched together; more are searched one by one only
 _LOOPS = 4  # one after the other
-_LOOP = 0.12  # part of the operations that another loop must have
+_LOOP = 0.12  # least share of the operations in a further loop
 _CELLS = 4_000_000
-_OWN = 3  # times that a thread was woken by one that gives work, to count as waiting for it
+_OWN = 3  # wakeups of a thread by submitters, from which on it waits for them
 
 
 @dataclass(frozen=True)  # without slots: what many causes need is computed once
@@ -117,14 +117,15 @@ class Steps(Tabular):
     """The steps of one process.
 
     Attributes:
-        thread: Row of the thread in whose name they are: the main thread, where it has to do with them.
-        begin: Of each, in order, ns: what the host does for its first operation belongs to it.
-        until: When what belongs to it ends: where the next one begins, if nothing else is between.
-        whole: Nothing but a step is in it.
-        loop: Which loop it belongs to; loops follow each other.
-        sequence: All the operations of the process.
+        thread: Row of the thread to which they belong: the main thread, if it submits or waits for
+            submitters.
+        begin: Of each, in order, ns; includes the host's work for its first operation.
+        until: End of each: where the next one begins, if nothing else is between.
+        whole: True if it contains nothing but a step.
+        loop: Number of its loop; loops follow each other.
+        sequence: All operations of the process.
         head, tail: The operations of each step, from ``head`` up to ``tail``.
-        over: When all that the process gave the GPU is over, ns: at the end of the wait behind it.
+        over: End of all GPU work of the process, ns: at the end of the wait behind it.
         together: How many of them the program's own step may be, by their times alone.
     """
 
@@ -141,12 +142,12 @@ class Steps(Tabular):
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Number of steps."""
         return len(self.begin)
 
     @property
     def end(self) -> int:
-        """When the last one ends."""
+        """End of the last one."""
         return int(self.until[-1])
 
     @cached_property
@@ -156,10 +157,10 @@ class Steps(Tabular):
 
     @cached_property
     def usual_ns(self) -> int:
-        """The mean time from one step to the next; what is far longer counts as ``LONG`` medians.
+        """The mean time from one step to the next; far longer ones count as ``LONG`` medians.
 
-        A host that runs ahead hands over many steps at once and waits then for all of them. Steps in which
-        everything is done for the first time are left out, as every benchmark leaves its warm-up out.
+        The mean, since a host that runs ahead submits many steps at once and then waits for all. The warm-up
+        is left out, as in every benchmark.
         """
         length = self._lengths(self.warm)
         few = np.sort(length)[-max(len(length) // 100, 1)]  # one in a hundred may be as long as it likes
@@ -167,33 +168,30 @@ class Steps(Tabular):
 
     @cached_property
     def warm(self) -> int:
-        """The first one behind those at the start that are ``LONG``: they load modules and get memory."""
+        """The first step behind the ``LONG`` ones at the start, which load modules and allocate."""
         length = self.until - self.begin
         usual = length <= LONG * self.median_ns
         return int(np.argmax(usual))
 
     def _lengths(self, first: int = 0) -> Ints:
-        """From the first of the stretch on, ns."""
+        """Lengths from one step on, ns, of whole ones if there are any."""
         length, whole = (self.until - self.begin)[first:], self.whole[first:]
         return length[whole] if whole.any() else length
 
     def main(self) -> Steps:
-        """Those of the loop that takes most of the time."""
+        """Return the steps of the loop with most of the time."""
         spent = np.bincount(self.loop, weights=self.until - self.begin)
         return self.take(self.loop == int(np.argmax(spent)))
 
     def times(self) -> Steps:
-        """The same without their operations, which of ten million take 400 MB."""
+        """Return them without their operations, which for ten million need 400 MB."""
         none = np.zeros(0, np.int64)
         empty = WorkSequence(none, none, none, none, none, none > 0, np.zeros(0, np.uint8))
         return replace(self, sequence=empty, head=none, tail=none)
 
 
 def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = None) -> Steps | None:
-    """The steps that begin in a stretch of time, of the process that gives the GPU the most work.
-
-    Of one process, if it is named. None when it repeats nothing.
-    """
+    """Return the steps in a stretch, of one process or the one with most GPU work; None without a loop."""
     for givers in islice(givers_of(evidence, pid, stretch[0]), _PROCESSES):
         steps = _of_ranges(evidence, givers, stretch) or _of_process(evidence, givers, stretch[0])
         if steps is not None:
@@ -203,7 +201,7 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
 
 
 def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> Iterator[Ints]:
-    """Of each process, or of one: the threads that give a GPU work from a time on, the busiest first."""
+    """Yield the submitters of each process, or of one, from a time on, busiest first."""
     calls, threads = evidence.calls, evidence.threads
     rows = slice(None) if pid is None else rows_of(evidence, np.flatnonzero(threads.pid == pid))
     roles = evidence.role(calls)[rows]
@@ -219,7 +217,7 @@ def givers_of(evidence: Evidence, pid: int | None = None, since_ns: int = 0) -> 
 
 
 def _of_ranges(evidence: Evidence, givers: Ints, stretch: tuple[int, int]) -> Steps | None:
-    """Those that the file names itself; ``givers`` as below."""
+    """Steps by named ranges; ``givers`` as below."""
     known = None
     for called_steps, thread in product((True, False), givers[:_THREADS].tolist()):
         rounds = named_rounds(evidence, thread, stretch, called_steps=called_steps)
@@ -239,7 +237,7 @@ def _of_ranges(evidence: Evidence, givers: Ints, stretch: tuple[int, int]) -> St
 
 
 def _of_process(evidence: Evidence, givers: Ints, since_ns: int) -> Steps | None:
-    """``givers``: the threads that give work, the one that gives most first."""
+    """Steps by repetition; ``givers``: the submitters, busiest first."""
     ways = [givers] if len(givers) <= _THREADS else []
     if len(givers) > 1:
         ways.append(givers[:1])
@@ -271,19 +269,10 @@ def _steps_of(evidence: Evidence, known: WorkSequence, givers: Ints) -> Steps | 
     for first in np.flatnonzero(np.diff(number, prepend=-1)).tolist():
         length = (after[tail - 1] - begin)[number == number[first]]
         if length[0] > 2 * length[1:].max(initial=0):
-            begin[first] = known.begin[head[first]]  # what the host did before the loop is no part of it
-    return Steps(
-        _in_the_name_of(evidence, givers),
-        begin,
-        after[tail - 1],
-        whole,
-        number,
-        known,
-        head,
-        tail,
-        over,
-        found[int(np.argmax([loop[1][-1] - loop[0][0] for loop in loops]))][1],
-    )
+            begin[first] = known.begin[head[first]]  # the host's work before the loop is no part of it
+    thread = _in_the_name_of(evidence, givers)
+    together = found[int(np.argmax([loop[1][-1] - loop[0][0] for loop in loops]))][1]
+    return Steps(thread, begin, after[tail - 1], whole, number, known, head, tail, over, together)
 
 
 Loop = tuple[Ints, Ints, Mask]
@@ -306,7 +295,7 @@ def _loops(known: WorkSequence, low: int, high: int, most: int, *, launches: boo
 
 
 def _typed(part: WorkSequence, cut: Cut) -> Loop | None:
-    """Which parts of the sequence are steps."""
+    """The parts of the sequence that are steps."""
     heads = heads_of(part.symbol, cut.symbol, every=cut.every)
     bounds = np.append(heads, len(part))
     kinds = len(part.work)
@@ -329,7 +318,7 @@ def _typed(part: WorkSequence, cut: Cut) -> Loop | None:
 
 
 def _end(evidence: Evidence, known: WorkSequence, givers: Ints) -> int:
-    """When the last operation is over: at the end of the wait behind it, if there is one."""
+    """End of the last operation, or of the wait behind it."""
     calls, last = evidence.calls, int(known.begin[-1])
     ends = [int(known.end[-1])]
     column = calls["row"]
@@ -344,7 +333,7 @@ def _end(evidence: Evidence, known: WorkSequence, givers: Ints) -> int:
 
 
 def _in_the_name_of(evidence: Evidence, givers: Ints) -> int:
-    """The main thread, if it gives work itself or waits for who does; else the one that gives most."""
+    """The main thread, if it submits or waits for submitters; else the busiest submitter."""
     threads, slices = evidence.threads, evidence.slices
     pid = threads.pid[givers[0]]
     main = int(threads.row(np.array([pid]))[0])

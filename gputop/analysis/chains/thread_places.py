@@ -1,4 +1,4 @@
-"""In which line or function a thread was within gaps, on the CPU or off it."""
+"""Lines and functions of threads within gaps, on the CPU or off it."""
 
 from __future__ import annotations
 
@@ -22,18 +22,18 @@ from gputop.format import format_percent
 from probes.activities import python_place
 from probes.code.source_files import is_library
 
-_MOST = 0.5  # of the time, for a line that stands for all of it
-_FEW = 2  # one sample may have met anything
+_MOST = 0.5  # least share of the time at a line that stands for all of it
+_FEW = 2  # samples; one is chance
 
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """The function in which a thread was met most often, with the line of it where it was met most often.
+    """The function with most samples of a thread, and its line with most samples.
 
     Attributes:
         line: The line.
-        samples: How often it was met in that function.
-        of: How often it was met at all, at lines that are known.
+        samples: Samples in that function.
+        of: All samples at known lines.
     """
 
     line: Line
@@ -41,18 +41,18 @@ class Hot:
     of: int
 
     def text(self) -> str:
-        """As a link of a chain shows it."""
+        """Return it as shown in a link of a chain."""
         return f"{self.line.text()} ({self.samples} of {self.of} samples)"
 
 
 def hot_line(scene: AttributionContext, rows: Ints) -> Hot | None:
-    """The line at which these segments' threads were running most often; None without enough samples."""
+    """Return the line with most samples of some segments' threads; None without enough samples."""
     met = sampled(scene, rows)
     return hottest(scene, [stack for stack, _count in met], [count for _stack, count in met])
 
 
 def hottest(scene: AttributionContext, stacks: Iterable[int], counts: Iterable[int]) -> Hot | None:
-    """The same of some stacks that were met so often."""
+    """Return the line with most samples of some stacks, by their counts."""
     samples: dict[Line, int] = {}
     for stack, count in zip(stacks, counts, strict=True):
         line = scene.evidence.facts.stacks.line(stack)
@@ -63,7 +63,7 @@ def hottest(scene: AttributionContext, stacks: Iterable[int], counts: Iterable[i
     functions: dict[tuple[str, str], int] = {}
     for line, count in samples.items():  # a loop over many lines is its function
         functions[line.file, line.function] = functions.get((line.file, line.function), 0) + count
-    # a deep stack is cut off before it comes to the program: what is known of others says more
+    # a deep stack may be cut off before the program's own frames: other samples show more
     function = max(functions, key=lambda one: (not is_library(one[0]), functions[one], one))
     if functions[function] < _FEW:
         return None
@@ -74,7 +74,7 @@ def hottest(scene: AttributionContext, stacks: Iterable[int], counts: Iterable[i
 
 
 def end_line(scene: AttributionContext, rows: Ints) -> Line | None:
-    """Where the threads at the end of these segments' chains were: running, or else blocked."""
+    """Return the line of the threads at the end of some segments' chains: running, or else blocked."""
     segments = scene.segments
     asleep = segments.state[rows] == State.BLOCKED
     if 2 * int(scene.ns[rows][asleep].sum()) > int(scene.ns[rows].sum()):
@@ -87,7 +87,7 @@ def end_line(scene: AttributionContext, rows: Ints) -> Line | None:
 
 
 def _at_other_times(scene: AttributionContext, rows: Ints) -> Hot | None:
-    """The same of all samples of the thread that has most of them: those there may end within libraries."""
+    """The line with most samples of the thread with most time, over the whole recording."""
     threads, places = scene.segments.thread[rows], scene.evidence.places
     known = (threads >= 0) & ~scene.own[rows]
     if not known.any():
@@ -99,16 +99,16 @@ def _at_other_times(scene: AttributionContext, rows: Ints) -> Hot | None:
 
 
 def sampled(scene: AttributionContext, rows: Ints) -> list[tuple[int, int]]:
-    """(stack, how often it was met) of these segments' threads while they were running."""
+    """Return (stack, number of samples) of some segments' threads while they ran."""
     _segments, met = samples_in(scene, rows)
     numbers, counts = np.unique(scene.evidence.places["stack"][met], return_counts=True)
     return list(zip(numbers.tolist(), counts.tolist(), strict=True))
 
 
 def samples_in(scene: AttributionContext, rows: Ints) -> tuple[Ints, Ints]:
-    """(segment, row of ``evidence.places``) of each sample of these segments' threads while they ran."""
+    """Return (segment, row of ``evidence.places``) of the samples of some segments' threads on a CPU."""
     places, threads, segments = scene.evidence.places, scene.evidence.threads, scene.segments
-    ran = (segments.state[rows] == State.RUN) | scene.unrecorded[rows]  # a sample met it on a CPU
+    ran = (segments.state[rows] == State.RUN) | scene.unrecorded[rows]  # samples are taken on a CPU
     rows = rows[ran & (segments.thread[rows] >= 0)]
     if not len(places) or not len(rows):
         return rows[:0], rows[:0]
@@ -133,7 +133,7 @@ def samples_in(scene: AttributionContext, rows: Ints) -> tuple[Ints, Ints]:
 
 
 def done_once(scene: AttributionContext, rows: Ints) -> str:
-    """What these segments' threads mostly did of what is done once (``imports modules``); or ""."""
+    """Return the start-up work in most samples of some segments (``imports modules``); or ""."""
     stacks = scene.evidence.facts.stacks
     times: dict[str, int] = {}
     for stack, count in sampled(scene, rows):
@@ -143,13 +143,13 @@ def done_once(scene: AttributionContext, rows: Ints) -> str:
 
 
 def longest(evidence: Evidence, stacks: Column, ns: Ints) -> Line | None:
-    """The line where at least half of this time lies; None when none is known for so much."""
+    """Return the line with at least half of the time; None without one."""
     shares = line_shares(evidence, stacks, ns)
     return shares[0][0] if shares and shares[0][1] >= _MOST else None
 
 
 def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line, float]]:
-    """The lines where this time lies, most first, with their parts of it; what is at none is in no part."""
+    """Return the lines with their shares of the time, largest first; time at unknown lines is in no share."""
     times = sums_by_line(evidence, stacks, ns)
     total = max(int(ns.sum()), 1)
     return [
@@ -158,11 +158,11 @@ def line_shares(evidence: Evidence, stacks: Column, ns: Ints) -> list[tuple[Line
 
 
 def waiting_line(scene: AttributionContext, rows: Ints, threads: Ints | int) -> Line | None:
-    """The line where threads were blocked for most of the time of these segments; none within libraries only.
+    """Return the line where threads were blocked for most of some segments; None within libraries only.
 
     Args:
-        scene: Everything.
-        rows: Segments on such a thread, or at the end of a chain that goes through one.
+        scene: The analysis.
+        rows: Segments on such a thread, or at the end of a chain through one.
         threads: The thread, or that of each segment.
     """
     segments, links = scene.segments, scene.links
@@ -178,11 +178,11 @@ def waiting_line(scene: AttributionContext, rows: Ints, threads: Ints | int) -> 
     return None if line is None or is_library(line.file) else line
 
 
-# In which code a thread was within gaps: by the stacks of samples, of its sleeps, of the calls around.
+# Code of threads within gaps: by the stacks of samples, of sleeps, of the calls around.
 
 
 def calls_within(scene: AttributionContext, rows: Ints, within: Callable[[Files], bool]) -> Mask:
-    """Which of these rows of ``calls`` were made in such code; -1 is no call."""
+    """Return True for rows of ``calls`` made in such code; -1 is no call."""
     if not len(rows) or not len(scene.evidence.calls):
         return np.zeros(len(rows), np.bool_)
     of_each = scene.evidence.calls["stack"][np.maximum(rows, 0)]
@@ -191,9 +191,9 @@ def calls_within(scene: AttributionContext, rows: Ints, within: Callable[[Files]
 
 
 def gaps_in_code(scene: AttributionContext, within: Callable[[Files], bool]) -> Mask:
-    """Gaps whose submitting thread was in such code for most of what was seen of it there.
+    """Return True for gaps whose submitter was in such code for most of its samples and sleeps there.
 
-    Seen is where samples met it on a CPU, and where it slept (for as many samples as there would have been).
+    A sleep counts as many samples as its time would have had.
     """
     gaps, places, evidence = scene.gaps, scene.evidence.places, scene.evidence
     hits, met = np.zeros(len(gaps)), np.zeros(len(gaps))
@@ -216,7 +216,7 @@ _SAMPLE_NS = 1_000_000_000 / 49  # between two samples of a CPU
 
 
 def _sleeps(scene: AttributionContext, within: Callable[[Files], bool]) -> tuple[Column, Column]:
-    """Of each gap: the sleeps of its thread in such code, and all of them, in samples."""
+    """(sleeps of each gap's thread in such code, all of them), in samples."""
     segments, slices = scene.segments, scene.evidence.slices
     size = len(scene.gaps)
     item = np.where(scene.own & (segments.state == State.BLOCKED), segments.slice, -1)
@@ -243,11 +243,11 @@ def _sleeps(scene: AttributionContext, within: Callable[[Files], bool]) -> tuple
 
 # Reads and writes of files: the CPU time in their system calls beside the time blocked in them.
 
-LEAST_WAIT = 0.2  # of a gap without samples that the disk takes: what runs beside it is the same loop
+LEAST_WAIT = 0.2  # of a gap without samples, in waits for the disk: its CPU time is of the same loop
 
 
 def file_samples(scene: AttributionContext, rows: Ints) -> tuple[Ints, Ints, Mask]:
-    """(segment, row of ``evidence.places``, whether it met a system call on a file) of each sample."""
+    """Return (segment, row of ``evidence.places``, True in a system call on a file) of each sample."""
     segment, met = samples_in(scene, rows)
     names = scene.evidence.files
     files = np.array([name.startswith("file:") for name in names], np.bool_)
@@ -256,9 +256,9 @@ def file_samples(scene: AttributionContext, rows: Ints) -> tuple[Ints, Ints, Mas
 
 
 def file_work(scene: AttributionContext) -> Mask:
-    """The submitter on a CPU, in gaps whose samples mostly met it in a system call on a file.
+    """Return True for the submitter on a CPU in gaps with most samples in system calls on files.
 
-    Or in gaps without a sample of which the disk takes a fifth, where that holds of those with samples.
+    Also in gaps without a sample and ``LEAST_WAIT`` for the disk, if most such gaps with samples qualify.
     """
     runs = scene.own & scene.does(State.RUN) & scene.inside(Group.OTHER)
     waits = scene.own & scene.waits(Wait.DISK, Wait.READ)
@@ -276,25 +276,25 @@ def file_work(scene: AttributionContext) -> Mask:
     return found
 
 
-# Where a thread was while the GPU waited for it, by the operators and functions of an imported file.
+# Places of threads by the operators and functions of an imported file.
 
 _PART, _NAMED, _LONGEST = 0.1, 4, 80
-_LINE, _TRACED_WORDS_MOST = 0.2, 0.5  # of the time, for a function or an operator to stand for it
+_LINE, _TRACED_WORDS_MOST = 0.2, 0.5  # least share of a function or an operator that stands for all
 _TAIL = re.compile(r",? (op_id|seq) = \d+.*$")
 
 
 def shown(name: str) -> str:
-    """A name without the numbers that NVTX ranges of PyTorch carry along."""
+    """Return a name without the numbers of PyTorch's NVTX ranges."""
     return _TAIL.sub("", name).strip()[:_LONGEST]
 
 
 def places(scene: AttributionContext, rows: Ints) -> dict[str, int]:
-    """ns by the innermost operator or range in which these segments lie."""
+    """Return the ns of some segments by innermost operator or range."""
     return _times(scene, rows, python=False)
 
 
 def in_words(scene: AttributionContext, rows: Ints) -> str:
-    """``in aten::item 62 %, autograd 12 %``; "" where no operator is known."""
+    """Return ``in aten::item 62 %, autograd 12 %``; "" without a known operator."""
     whole = max(int(scene.ns[rows].sum()), 1)
     found = sorted(places(scene, rows).items(), key=lambda one: -one[1])[:_NAMED]
     parts = [f"{name} {format_percent(100 * ns / whole)} %" for name, ns in found if ns >= _PART * whole]
@@ -302,7 +302,7 @@ def in_words(scene: AttributionContext, rows: Ints) -> str:
 
 
 def range_times(scene: AttributionContext, rows: Ints) -> dict[str, int]:
-    """ns by the path of the ranges in which these segments lie."""
+    """Return the ns of some segments by path of named ranges."""
     found: dict[str, int] = {}
     segments, threads = scene.segments, scene.evidence.threads
     if not scene.ranges.any:
@@ -316,19 +316,19 @@ def range_times(scene: AttributionContext, rows: Ints) -> dict[str, int]:
 
 
 def range_words(scene: AttributionContext, rows: Ints) -> str:
-    """``in range `forward/attention` 62 %``; "" where none is known."""
+    """Return ``in range `forward/attention` 62 %``; "" without a range."""
     return named_ranges.in_words(range_times(scene, rows), int(scene.ns[rows].sum()))
 
 
 def main_range(scene: AttributionContext, rows: Ints) -> str:
-    """`` in range `forward/attention` ``, where most of these segments lie in it; else ""."""
+    """Return `` in range `forward/attention` `` if most of the time lies in it; else ""."""
     times = range_times(scene, rows)
     path = max(times, key=lambda one: (times[one], one), default="")
     return f" in range `{path}`" if path and times[path] > _MOST * int(scene.ns[rows].sum()) else ""
 
 
 def own_line(scene: AttributionContext, rows: Ints) -> tuple[Line, float] | None:
-    """(the function of the program's own in which most of these segments lie, its share)."""
+    """Return (the program's own function with most of the time, its share)."""
     whole = max(int(scene.ns[rows].sum()), 1)
     found = _times(scene, rows, python=True)
     name = max(found, key=lambda one: (found[one], one), default="")
@@ -337,7 +337,7 @@ def own_line(scene: AttributionContext, rows: Ints) -> tuple[Line, float] | None
 
 
 def line_in(scene: AttributionContext, rows: Ints) -> Line | None:
-    """Where these segments lie: the program's own function, else the operator or range; None if in many."""
+    """Return the program's own function with most of the time, else the operator or range, or None."""
     own = own_line(scene, rows)
     if own is not None and own[1] >= _LINE:
         return own[0]

@@ -1,4 +1,4 @@
-"""How long kernels and copies take: learned from waits, and from NVML."""
+"""Durations of kernels and copies, learned from waits and from NVML."""
 
 from __future__ import annotations
 
@@ -39,12 +39,12 @@ from gputop.analysis.proofs.work_queue import (
 )
 from gputop.engine.threads.occupancy import expand
 
-FEWEST, WAITS = 5, 8  # waits that a kernel must have had a part in; that there must be at all
-# a wait that ended this short before the proof is what proved it; a long one may have had a copy behind it
+FEWEST, WAITS = 5, 8  # least number of waits with a part of a kernel's work; and in all
+# a wait that ended this short before the proof is the one that proved it; a long one may include a copy
 NEAR_NS, NEAR_SHARE = 60_000, 0.05
 COVERED = 0.9  # of the operations in unknown time must be learned for an estimate of its own
-SLOW = 12.0  # copies of pageable memory may take so many times as long as those of page-locked memory
-WORST = 0.5  # a fit that is usually further off than this has learned nothing
+SLOW = 12.0  # copies of pageable memory may last so many times as long as those of page-locked memory
+WORST = 0.5  # a fit with a larger usual error is not used
 _ROUNDS = 12
 _FIRST_NS = 10_000.0
 _LEAST_NS, _MOST_NS = 500.0, 1e10
@@ -55,12 +55,12 @@ class Learned:
     """Durations by kernel.
 
     Attributes:
-        ns: Of each kernel (``Queue.kind``), ns; upper bounds and guesses where it is not ``measured``.
-        measured: Which are learned from waits.
-        sure: The share of that time for which the program certainly waited. In the rest the GPU may have been
-            idle before it was given more, so that durations may be so much shorter.
-        error: How far what is learned is off where it can be compared, as a share of the time.
-        usual_ns: What kernels take that are not known at all.
+        ns: Of each kernel (``Queue.kind``), ns; upper bounds and guesses where not ``measured``.
+        measured: True for those learned from waits.
+        sure: The share of that time in certain waits of the program. In the rest the GPU may have been idle,
+            so durations may be shorter by that share.
+        error: Error of the fit, as a share of the time.
+        usual_ns: Duration of unknown kernels.
     """
 
     ns: Floats
@@ -70,12 +70,12 @@ class Learned:
     usual_ns: float
 
     def durations(self, kind: Ints, usual: float, scale: float = 1.0) -> Floats:
-        """Of each operation, ns, times ``scale``; ``usual`` for what is no known kernel."""
+        """Return the duration of each operation, ns, times ``scale``; ``usual`` for unknown kernels."""
         known: Floats = np.append(self.ns, usual) * scale
         return known[kind]  # -1 is the last one
 
     def enough(self, queue: Queue, unknown: tuple[Ints, Ints]) -> bool:
-        """Whether nearly all kernels given in the unknown time are learned."""
+        """True if nearly all kernels in the unknown time are learned."""
         if self.error > WORST or not len(unknown[0]):
             return False
         place = np.searchsorted(unknown[1], queue.ready, side="right")
@@ -89,7 +89,7 @@ class Learned:
 
 @dataclass(frozen=True, slots=True)
 class _Waits:
-    """One row for each part of a queue that ends with a proof: its last operation, the time, what it says."""
+    """The parts of a queue that end with a proof: last operation, time, True if that is the work's end."""
 
     last: Ints
     at: Ints
@@ -97,7 +97,7 @@ class _Waits:
 
 
 def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned | None:
-    """Fits durations to the waits in so many operations of one GPU; None where no wait says anything."""
+    """Fit durations to the waits in so many operations of one GPU; None if too few waits are exact."""
     if not queue.kernel.any() or int(queue.kind.max(initial=-1)) < 0:
         return None
     part = queue.take(np.arange(min(len(queue), operations)))
@@ -124,7 +124,7 @@ def learn(gpu: GpuTime, device: int, queue: Queue, operations: int) -> Learned |
 def busy_stretches(
     gpu: GpuTime, device: int, queue: Queue, learned: Learned, operations: int
 ) -> tuple[Ints, Ints, Ints]:
-    """(first operation, last one, end) of stretches of a queue with the GPU busy until a wait ended."""
+    """Return (first operation, last one, end) of stretches with the GPU busy until a wait ended."""
     part = queue.take(np.arange(min(len(queue), operations)))
     waits = _waits(gpu, device, part)
     _ratio, first = _Fit(part, waits, len(learned.ns)).compare(learned.ns)
@@ -133,13 +133,13 @@ def busy_stretches(
 
 
 def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floats:
-    """Durations that agree with every proof and every wait: what a wait waited for took until its end."""
+    """Return durations that agree with every proof and wait: waited-for work lasts until the wait ends."""
     real = queue.real(duration)
     waits = _waits(gpu, device, queue)
     last, at = waits.last[waits.exact], waits.at[waits.exact]
     if not len(last):
         return real
-    # what is not accounted for was work of a kernel, not of the copy that was waited for behind it
+    # missing time was work of a kernel, not of the copy behind it
     kernels = np.flatnonzero(queue.kernel)
     before = kernels[np.maximum(np.searchsorted(kernels, last, side="right") - 1, 0)]
     end = np.minimum(queue.ends(duration)[last], queue.limit[last])
@@ -148,7 +148,7 @@ def as_waited(gpu: GpuTime, device: int, queue: Queue, duration: Floats) -> Floa
 
 
 def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
-    """The proofs that end a part of the queue; exact where work was there until just before."""
+    """The proofs that end a part of the queue; exact where work was pending until just before."""
     last = np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False))
     at = queue.limit[last]
     known = at < np.int64(1) << 62
@@ -161,14 +161,14 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
     length = end[worked] - begin[worked]
     exact = (place >= 0) & (at - end[worked] <= np.maximum(NEAR_NS, NEAR_SHARE * length))
     at = np.where(exact, np.minimum(end[worked] + END_NS, at), at)
-    # what was worked at is what the kernels before the copy were that was waited for; it alone says nothing
+    # the pending work was that of the kernels before the copy; a copy alone is not exact
     kernels = np.flatnonzero(queue.kernel)
     place = np.searchsorted(kernels, last, side="right") - 1
     own = kernels[np.maximum(place, 0)] if len(kernels) else last
     exact &= (place >= 0) & (queue.group[own] == queue.group[last])
     exact &= end[worked] > queue.ready[own]
-    # work that was there before the copy was given, or a wait that no such copy takes: else the copy alone
-    # was waited for
+    # work pending before the copy was enqueued, or a wait longer than such a copy: else the wait was for the
+    # copy alone
     moved = np.append(0.0, np.cumsum(np.where(queue.kernel, 0.0, queue.fixed)))
     slow = SLOW * (moved[last + 1] - moved[own + 1])
     longer = ~queue.staged[last] & (length > slow)
@@ -178,14 +178,14 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
 
 
 class _Fit:
-    """What comparing a queue with its waits needs whatever the durations are: it is done many times.
+    """Fits kernel durations to waits, step by step.
 
     Attributes:
-        log: Of each kernel, the logarithm of its duration in ns, as far as it is fitted.
+        log: The logarithm of each kernel's duration in ns, so far.
     """
 
     def __init__(self, queue: Queue, waits: _Waits, kinds: int) -> None:
-        """Look at the operations of each wait's part of the queue."""
+        """Collect the operations of each wait's part of the queue."""
         self.log: Floats = np.full(kinds, np.log(_FIRST_NS))
         self._waits = waits
         # in a table of the kernels' durations: the last but one is that of no known kernel, the last of none
@@ -205,13 +205,13 @@ class _Fit:
         self._work = np.zeros(len(queue) + 1)
 
     def compare(self, times: Floats | None = None) -> tuple[Floats, Ints]:
-        """(by how much kernels must be scaled so that each wait ends when it did, from which operation on).
+        """Return (scale of the kernels with which each wait ends as it did, first operation of its stretch).
 
-        Of all operations of a wait's part of the queue, scaled together, the end first meets the wait's
-        through the one with the least scale: ``ready + scale * kernels + copies = at``.
+        As the kernels of a wait's part of the queue are scaled together, the end first meets the wait's
+        through the operation with the least scale: ``ready + scale * kernels + copies = at``.
 
         Args:
-            times: What kernels take, by kind, in ns; without, as far as that is learned.
+            times: Durations of kernels by kind, ns; default: those fitted so far.
         """
         table = np.append(np.exp(self.log) if times is None else times, (_FIRST_NS, 0.0))
         work = self._work
@@ -230,7 +230,7 @@ class _Fit:
         return np.where(np.isfinite(least), least, 1.0), first
 
     def correct(self) -> None:
-        """Scales the kernels of each busy stretch towards what is known of its end."""
+        """Scale the kernels of each busy stretch towards its known end."""
         ratio, first = self.compare()
         waits, kinds = self._waits, len(self.log)
         wrong = np.flatnonzero(waits.exact | (ratio < 1))
@@ -245,7 +245,7 @@ class _Fit:
 
 
 def _measured(queue: Queue, waits: _Waits, first: Ints, kinds: int) -> Mask:
-    """Kernels with a part in enough of the busy stretches whose end is known exactly."""
+    """True for kernels in enough busy stretches with an exact end."""
     rows = np.flatnonzero(waits.exact)
     size = len(queue)
     inside = np.cumsum(
@@ -256,19 +256,19 @@ def _measured(queue: Queue, waits: _Waits, first: Ints, kinds: int) -> Mask:
     return measured
 
 
-# How fast copies go by the time that is left of waits beside the kernels that NVML saw.
+# Rates of copies by the time of waits without that of the kernels that NVML saw.
 
-SLOW_OUT = 0.1  # ns that the CPU may take to copy a byte to where it has not been, where no copy says it
-HELD = 0.9  # of the kernels must lie in parts of the queue that say how long they took
+SLOW_OUT = 0.1  # ns in which the CPU copies a byte into fresh memory, where no copy shows it
+HELD = 0.9  # of the kernels must lie in parts of the queue with a known duration
 COPYTIMES_FEWEST = 8  # such parts
-VAGUE = 0.5  # a rate that may be off by more is no better than what NVML says of the lanes
+VAGUE = 0.5  # a rate with a larger error is no better than that of the lanes
 LARGE = 64 << 10  # bytes of a part's copies
 
 
 def copy_rates_of(
     evidence: Evidence, gpu: GpuTime, span: DeviceTime, queue: Queue, seen: Witness | None
 ) -> CopyRates:
-    """The rates of a queue's copies; those that no copy shows by itself by what its waits leave."""
+    """Return the rates of a queue's copies; where no copy shows one, by the time left of its waits."""
     rates = queue.rates
     if seen is None or queue.streams != 1 or rates.known or not rates.doubt:
         return rates
@@ -288,11 +288,11 @@ def copy_rates_of(
     locked = np.zeros(len(queue), np.bool_)
     locked[copies] = gpu.ranges.pinned(calls["pid"][at], calls["aux"][at], calls["begin"][at])
     read_out = np.add.reduceat(np.where(read & ~locked, size, 0.0), first)
-    # what the CPU staged inside calls is gone when these return, and no part of what is left
+    # staging inside a call is over at its return, and no part of the time that is left
     staged = np.where(queue.staged, np.minimum(calls["end"][known] - calls["begin"][known], np.inf), 0.0)
     staging = rates.staging if rates.staging is not None else UNSTAGED
     staged = np.add.reduceat(np.minimum(staged, staging * size), first)
-    # waits, for whatever, and copies that return with their data
+    # all waits, and copies that return with their data
     waits = read & (~locked | (evidence.role_of(known) == Role.COPY_SYNC))
     waiting = union(
         np.append(gpu.pending(span.device)[0], calls["begin"][known[waits]]),
@@ -305,7 +305,7 @@ def copy_rates_of(
     if np.count_nonzero(chosen) < COPYTIMES_FEWEST or kernels[chosen].sum() < HELD * kernels.sum():
         return rates
     ran, total = seen.busy * span.span_ns * kernels[chosen].sum() / max(kernels.sum(), 1), moved[chosen].sum()
-    # the CPU takes a part of a copy to pageable memory, beside the link or after it, and may wait for a CPU
+    # the CPU needs a part of a copy to pageable memory, beside the link or after it, and may wait for a CPU
     slow = staging if rates.staging is not None else SLOW_OUT
     out = slow * read_out[chosen].sum() + call_time(evidence, known[waits]).queued.sum()
     more = staged[chosen].sum() - ran
@@ -315,35 +315,35 @@ def copy_rates_of(
 
 
 def _with(rates: CopyRates, least: float, most: float, error: float) -> CopyRates:
-    """The rates with this one, where it says more than they do."""
+    """The rates with another usual one, where that is more exact."""
     nominal = rates.usual.ns
     least, most = max(least - error, nominal), min(most + error, WORST_COPY * nominal)
     if most <= nominal or most < least:
         return rates
     middle = (least + most) / 2
     usual = Rate(middle, max((most - least) / 2 / middle, LEAST_COPY_ERROR + OTHERS_ERROR / 2))
-    if usual.error > VAGUE:  # what the lanes say is as likely
+    if usual.error > VAGUE:  # the lanes' rate is as likely
         usual = Rate(nominal, min(most / nominal - 1, rates.usual.error))
     return replace(rates, usual=usual, doubt=usual.error)
 
 
-# The queue of what a GPU was given with these durations: when it was idle then.
+# A GPU's queue with these durations: when it was idle then.
 
 LEAST_ERROR = 0.03  # of learned durations: work varies more than a fit shows
-_STRETCHES = 16  # of time, which stand for a long queue
+_STRETCHES = 16  # of time, a sample of a long queue
 _TURNS, _CLOSE = 20, 2.0**-9
-MOST_KERNELS = 500_000  # of a queue that is held against NVML reading by reading
-NEAR = 2e-4  # of the idle time that durations can make at all: near enough to what is sought
+MOST_KERNELS = 500_000  # of a queue that is compared with each of NVML's readings
+NEAR = 2e-4  # of the largest possible idle time: tolerance of the search
 _NONE = np.zeros(0, np.int64), np.zeros(0, np.int64)
-_USUAL_NS = 10_000.0  # what a kernel takes, to begin with
+_USUAL_NS = 10_000.0  # duration of a kernel at first
 
 
 class Model:
-    """The queue with durations, and what of its idle time lies in the unknown.
+    """The queue with durations, and its idle time within the unknown time.
 
     Attributes:
-        copies_ns: Time in which copies and fills run, and no kernel: in the unknown, or waited for.
-        copies_error_ns: How far that may be off.
+        copies_ns: Time of copies and fills without a kernel: in the unknown, or waited for.
+        copies_error_ns: Its error.
     """
 
     def __init__(
@@ -355,15 +355,15 @@ class Model:
         operations: int,
         readbacks: tuple[Ints, Ints] = _NONE,
     ) -> None:
-        """Beyond so many operations a sample stands for the whole.
+        """Prepare the queue.
 
         Args:
-            queue: What the GPU was given.
-            unknown: When it may or may not have had work.
-            pending: When it certainly had.
-            learned: What the program's waits taught of kernels.
-            operations: The most operations of a long queue that are read.
-            readbacks: (place in the queue, ns) of copies that are made when their calls return.
+            queue: The GPU's operations.
+            unknown: Time without a proof.
+            pending: Time with proved work.
+            learned: Durations learned from waits.
+            operations: Of a longer queue a sample of so many operations is used.
+            readbacks: (place in the queue, ns) of copies that have ended when their calls return.
         """
         queue = _read_inside(_as_moved(queue, pending), *readbacks)
         self.queue, self.unknown, self.learned = queue, unknown, learned
@@ -371,11 +371,11 @@ class Model:
         self._operations = operations
         self._part, self._part_unknown = _sample(queue, unknown, operations)
         whole = length(*unknown)
-        # behind all that it was given there is nothing to sample: it is idle there
+        # after the last operation there is nothing to sample: it is idle there
         behind = (queue.ready.max(keepdims=True), np.array([FOREVER]))
         self._behind_ns = length(*intersect(unknown, behind)) if len(self._part) < len(queue) else 0
         self._weight = (whole - self._behind_ns) / max(length(*self._part_unknown), 1)
-        # idle time within the unknown if kernels took no time at all: what is left are copies
+        # with kernels of no duration only copies are left
         least = self._inside(_USUAL_NS, 0.0)
         moved = max(whole - int(self._whole(least)), 0)
         # in one stream no kernel runs beside a copy
@@ -384,7 +384,7 @@ class Model:
         self.copies_error_ns = min(int(self.copies_ns * queue.rates.doubt * _unseen(queue, pending)), whole)
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:
-        """Durations: those that are learned, the others ``usual``; of kernels times ``scale``."""
+        """Durations, learned ones or ``usual``; of kernels times ``scale``."""
         if self.learned is None:
             return np.where(queue.kernel, usual * scale, queue.fixed)
         return np.where(queue.kernel, self.learned.durations(queue.kind, usual, scale), queue.fixed)
@@ -395,7 +395,7 @@ class Model:
         return shared(idle, self._part_unknown)
 
     def _waited_for(self) -> int:
-        """For how long copies ran while the GPU certainly had work, as far as the sample shows."""
+        """Time of copies while work was pending, by the sample."""
         pending = self._pending
         if len(self._part) < len(self.queue):
             pending = intersect(pending, _stretches(self.queue, self._operations))
@@ -404,17 +404,17 @@ class Model:
         return int((length(*pending) - shared(idle, pending)) / share) if share else 0
 
     def _whole(self, inside: float) -> float:
-        """Idle time within the unknown, of that of the sample."""
+        """Idle time within the unknown, by that of the sample."""
         return inside * self._weight + self._behind_ns
 
     def known(self) -> Floats:
-        """The durations that are learned."""
+        """Return the learned durations."""
         return self._durations(self.queue, self._usual(), scale=1.0)
 
     def fitted(self, idle_ns: int, error_ns: int) -> Floats:
-        """Durations with which the queue is idle for so long within the unknown.
+        """Return durations with so much idle time within the unknown.
 
-        Those that are learned stay as they are where that is near enough.
+        Learned ones are kept where their idle time is within the error.
         """
         usual, goal = self._usual(), max(idle_ns - self._behind_ns, 0) / self._weight
         if self.learned is not None and abs(self._whole(self._inside(usual, 1.0)) - idle_ns) <= error_ns:
@@ -427,15 +427,15 @@ class Model:
         return self.learned.usual_ns if self.learned is not None else _USUAL_NS
 
     def idle(self, duration: Floats) -> int:
-        """Idle time within the unknown."""
+        """Return the idle time within the unknown."""
         return length(*self.pieces(duration))
 
     def pieces(self, duration: Floats) -> tuple[Ints, Ints]:
-        """The idle intervals within the unknown."""
+        """Return the idle intervals within the unknown."""
         return intersect(self.queue.idle(duration), self.unknown)
 
     def learned_idle(self) -> tuple[float, float] | None:
-        """(idle time within the unknown, its error) by what was learned; None where that is too little."""
+        """Return (idle time within the unknown, its error) by the learned durations; None with too few."""
         learned = self.learned
         if learned is None or not learned.enough(self.queue, self.unknown):
             return None
@@ -445,7 +445,7 @@ class Model:
         return (least + most) / 2, (most - least) / 2 + self.copies_error_ns
 
     def work(self, duration: Floats) -> ModelledWork | None:
-        """When the GPU was at work; None of a queue that is too long for that."""
+        """Return when the GPU was at work; None for a queue that is too long."""
         if len(self.queue) > MOST_KERNELS:
             return None
         real = self.queue.real(duration).astype(np.int64)
@@ -457,12 +457,12 @@ class Model:
 
 
 def _staged_last(queue: Queue) -> Ints:
-    """Rows of the staged copies behind which a proof comes: their wait ends with them."""
+    """Rows of the staged copies before a proof: their wait ends with them."""
     return np.flatnonzero(np.append(queue.group[1:] != queue.group[:-1], False) & queue.staged)
 
 
 def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
-    """The queue with the durations of copies that were waited for: until the wait's end."""
+    """The queue with copies that last until the end of their wait, if they have one."""
     last = _staged_last(queue)
     last = last[covered(pending, queue.ready[last], queue.limit[last]) > 0]
     fixed = queue.fixed.copy()
@@ -471,7 +471,7 @@ def _as_moved(queue: Queue, pending: tuple[Ints, Ints]) -> Queue:
 
 
 def _unseen(queue: Queue, pending: tuple[Ints, Ints]) -> float:
-    """The share of the time of copies of which no wait shows when they ended."""
+    """The share of the copies' time without a wait that shows their end."""
     copies = np.where(queue.kernel, 0.0, queue.fixed)
     last = _staged_last(queue)
     seen = copies[last[covered(pending, queue.ready[last], queue.limit[last]) > 0]].sum()
@@ -487,13 +487,13 @@ def _read_inside(queue: Queue, made: Ints, copy_ns: Ints) -> Queue:
 
 
 def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """When a copy was waited for, alone: a staged one before a proof, from the end of its call until then."""
+    """When a copy alone was waited for: a staged one before a proof, from the end of its call until then."""
     last = _staged_last(queue)
     return intersect(union(queue.ready[last], queue.limit[last]), pending)
 
 
 def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[Queue, tuple[Ints, Ints]]:
-    """Of a queue of more operations some stretches of time, evenly spread, and what is unknown in them."""
+    """Some stretches of a queue with more operations, evenly spread, and the unknown time in them."""
     if len(queue) <= operations:
         return queue, unknown
     begin, end = _stretches(queue, operations)
@@ -503,37 +503,36 @@ def _sample(queue: Queue, unknown: tuple[Ints, Ints], operations: int) -> tuple[
 
 
 def _stretches(queue: Queue, operations: int) -> tuple[Ints, Ints]:
-    """(begin, end) of those stretches, which have about so many operations together."""
+    """(begin, end) of these stretches, with about so many operations together."""
     low, high = int(queue.ready.min()), int(queue.ready.max())
     begin = np.linspace(low, high, _STRETCHES, endpoint=False).astype(np.int64)
     return begin, begin + int((high - low) / _STRETCHES * operations / len(queue))
 
 
 def _solved(idle: Callable[[float], int], most: float, goal: float) -> float:
-    """The scale of the durations at which the idle time, which falls with it, meets the goal."""
+    """The scale of the durations at which the idle time meets the goal."""
     low, high, middle = -10.0, 24.0, 0.0  # powers of two: kernels of 10 ns to minutes
     for turn in range(_TURNS):
         found = idle(2.0**middle)
         low, high = (middle, high) if found > goal else (low, middle)
-        # where the GPU is never idle, longer durations change nothing: the shortest are sought
+        # where the GPU is never idle, longer durations change nothing: search for the shortest
         near = abs(found - goal) <= NEAR * most < found
         if near or high - low < _CLOSE:
             break
-        # while the GPU keeps up, what is busy grows as the durations do
+        # while the GPU keeps up, busy time grows as the durations do
         busy, wanted = most - found, most - goal
         guess = middle + math.log2(wanted / busy) if busy > 0 and wanted > 0 else low
         middle = guess if turn % 3 < 2 and low < guess < high else (low + high) / 2
     return float(2.0**middle)
 
 
-# Copies that their calls make: large ones to pageable memory of the host, and those that wait for their
-# end.
+# Copies that end within their calls: large ones to pageable host memory, and synchronous ones.
 
-READ_RATE = 12.0  # bytes per ns that a CPU takes out of the driver's buffers, where no copy says how many
+READ_RATE = 12.0  # bytes per ns that a CPU copies out of the driver's buffers, where no copy shows it
 
 
 def readbacks(evidence: Evidence, gpu: GpuTime, queue: Queue) -> tuple[Ints, Ints]:
-    """(place in the queue, ns) of those copies; a call that is shorter has not made it, and is none."""
+    """Return (place in the queue, ns) of those copies, without calls shorter than their copy."""
     calls, at = evidence.calls, np.flatnonzero((queue.row >= 0) & ~queue.kernel)
     rows = queue.row[at]
     chosen = (evidence.group_of(rows) == Group.COPY) & (calls["bytes"][rows] >= BIG_COPY)

@@ -1,9 +1,9 @@
-"""How long a GPU was idle although no call proves it: an estimate with its sources and its error.
+"""Idle time of a GPU that no call proves: an estimate with its sources and its error.
 
-Two sources say how long the work of a GPU takes: NVML, which saw it (witness.py), and the program's own
-waits, from which the work of its kernels can be learned (learned.py). The queue of what the GPU was given
-(workqueue.py), run with these durations, says *when* it was idle: those intervals become gaps like the
-proved ones, and go down the same chain. Nothing of it is ever called proved.
+Two sources show how long a GPU works: NVML (proofs/nvml_witness.py), and the program's own waits, from which
+the durations of its kernels are learned (durations.py). The queue of its operations (proofs/work_queue.py),
+run with these durations, shows *when* it was idle: those intervals become gaps like the proved ones and go
+through the same chain. None of it is ever called proved.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ from gputop.documents.fields import Mark
 from gputop.engine.threads.occupancy import expand
 
 SMALL_NS = 5_000  # shorter gaps are summed up, not followed
-NEAR = 0.03  # of the span: NVML is as sure as this where it says enough; what is less sure adds nothing to it
-VAGUE = 0.25  # of the span: who may be off by more knows nothing of it
-AGREE = 0.05  # of the span: sources that are apart by more than this beside their errors disagree
-WORTH_NS = 1_000_000  # less time than this is not worth an estimate
+NEAR = 0.03  # of the span: with an error of NVML below it, a source with a larger error adds nothing
+VAGUE = 0.25  # of the span: a source with a larger error is not used
+AGREE = 0.05  # of the span: sources that differ by more than this and their errors disagree
+WORTH_NS = 1_000_000  # less time is not estimated
 
 
 @dataclass(frozen=True, slots=True)
 class Small:
-    """Gaps that are too short to be followed one by one, as columns."""
+    """Gaps too short to be followed one by one."""
 
     begin: Ints
     end: Ints
@@ -52,20 +52,20 @@ class Small:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One GPU's estimated idle time within the time of its span in which nothing is proved.
+    """One GPU's estimated idle time, within the part of its span without proofs.
 
     Attributes:
         device: Its number.
-        idle_ns: Estimated idle time, beside what is proved.
-        error_ns: How far that may be off.
+        idle_ns: Estimated idle time, without the proved one.
+        error_ns: Its error.
         source: ``nvml``, ``learned`` or ``both``.
         agrees: False where the two sources disagree: then nothing is more than a hint.
-        busy_share: What NVML saw: the share of the span in which a kernel ran, None where it said nothing.
-        small: Gaps that are too short to follow, as columns: begin, end, the call that ends each, its thread.
+        busy_share: The share of the span with a kernel running, by NVML; None where unknown.
+        small: Gaps that are too short to follow.
         gaps: The others.
-        ended: When it had done all that it was ever given, and its processes still ran: no loss of anything.
-        queue, duration_ns: The GPU's work, and how long each piece presumably took.
-        learned: What the program's waits taught of that queue; None where they taught nothing.
+        ended: Idle time after its last work, while its processes still ran: no loss.
+        queue, duration_ns: Its operations, and the presumable duration of each.
+        learned: Durations learned from the program's waits; None where they show none.
     """
 
     device: int
@@ -83,12 +83,12 @@ class Estimate:
 
     @property
     def ended_ns(self) -> int:
-        """How long the wind-down took, beside the idle time."""
+        """Length of the wind-down, which is no part of the idle time."""
         return length(*self.ended)
 
 
 def estimates(evidence: Evidence, gpu: GpuTime, effort: Effort = WHOLE) -> list[Estimate]:
-    """One for each GPU whose unknown time can be estimated."""
+    """Return an estimate of each GPU whose unknown time can be estimated."""
     found = [_of_device(evidence, gpu, span.device, effort) for span in gpu.spans]
     return [one for one in found if one is not None]
 
@@ -106,7 +106,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         return None
     learned = learn(gpu, device, queue, effort.operations)
     if seen is None:
-        if learned is None:  # where nothing can be learned either, the whole queue is not worth its making
+        if learned is None:  # no source: the whole queue is not needed
             return None
         if len(queue) >= effort.operations:
             queue = queue_of(evidence, gpu, device)
@@ -115,7 +115,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     if rates is not queue.rates:
         queue = paced(evidence, gpu, queue, rates)
     back = readbacks(evidence, gpu, queue)
-    # what was learned says when work ends that the program did not wait for, no more
+    # learned durations cannot move work before its earliest begin
     ready = np.maximum(queue.ready, gpu.work.earliest(device)[: len(queue)])
     model = Model(replace(queue, ready=ready), unknown, gpu.pending(device), learned, effort.operations, back)
     by_nvml = None
@@ -125,7 +125,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
     if combined is None:
         return None
     idle_ns, error_ns, source, agrees = combined
-    # what NVML contradicts is not near enough, however far the two are apart
+    # where NVML contradicts, its own error is the tolerance
     near = error_ns if agrees or by_nvml is None else int(by_nvml[1])
     duration = model.known() if source == "learned" else model.fitted(idle_ns, near)
     begin, end = model.pieces(duration)
@@ -154,16 +154,16 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
 def _by_nvml(
     evidence: Evidence, gpu: GpuTime, span: DeviceTime, seen: Witness, model: Model, open_ns: int
 ) -> tuple[float, float]:
-    """(idle time within the unknown, its error) as NVML saw it.
+    """(idle time within the unknown, its error) by NVML.
 
-    The mean of its readings comes first. Then the model that fits the mean is held against each reading: over
-    which window NVML looked shows there, and by how much the model is off on the whole.
+    First by the mean of its readings. Then the model fitted to the mean is compared with each reading, which
+    shows NVML's window and the model's error.
     """
     mine = (gpu.gaps.device == span.device) & ~gpu.gaps.estimated
     gone = int((gpu.gaps.end - gpu.gaps.begin)[mine].sum())
-    # NVML counts kernels; what was neither a kernel nor a copy was idle. Start-up is taken for idle
+    # NVML counts kernels; time without a kernel or a copy was idle. Start-up counts as idle
     idle = span.span_ns * (1 - seen.busy) - gone - span.outside_ns - model.copies_ns
-    # nor does it say how long a copy takes
+    # nor does it show the time of copies
     idle, error = min(max(idle, 0.0), open_ns), seen.error * span.span_ns + model.copies_error_ns
     duration = model.fitted(int(idle), 0)
     work = model.work(duration)
@@ -178,7 +178,7 @@ def _by_nvml(
 def _combined(
     by_nvml: tuple[float, float] | None, by_work: tuple[float, float] | None, span_ns: int
 ) -> tuple[int, int, str, bool] | None:
-    """(idle time within the unknown, its error, who says so, whether all who say something agree)."""
+    """(idle time within the unknown, its error, the source, True if the sources agree)."""
     if by_nvml is None:
         if by_work is None or by_work[1] > VAGUE * span_ns:
             return None
@@ -189,20 +189,23 @@ def _combined(
     agrees = apart <= by_nvml[1] + by_work[1] + AGREE * span_ns
     if not agrees:
         return int(by_nvml[0]), int(max(apart, by_nvml[1])), "nvml", False
-    # each counts by how sure it is
+    # weighted by their errors
     trust = [1 / max(error, 1.0) ** 2 for _idle, error in (by_nvml, by_work)]
     idle = (trust[0] * by_nvml[0] + trust[1] * by_work[0]) / sum(trust)
     return int(idle), int(max(min(by_nvml[1], by_work[1]), apart / 2)), "both", True
 
 
 def _gaps(queue: Queue, device: int, begin: Ints, end: Ints, most: int) -> tuple[Small, Gaps]:
-    """(short ones, the others): each belongs to the thread that gave the next operation."""
+    """(short gaps, the others), each of the thread that enqueued the next operation."""
     order = np.argsort(queue.ready, kind="stable")
     place = np.searchsorted(queue.ready[order], begin, side="right")
     known = place < len(order)
     place, begin, end = place[known], begin[known], end[known]
     refilled_by, drained_by = order[place], order[np.maximum(place - 1, 0)]
-    long = _followed(end - begin, most)
+    length_ns = end - begin
+    long = length_ns >= SMALL_NS
+    if np.count_nonzero(long) > most:  # only the longest
+        long &= length_ns >= np.partition(length_ns, len(length_ns) - most)[len(length_ns) - most]
     row, thread = queue.row[refilled_by], queue.thread[refilled_by]
     small = Small(begin[~long], end[~long], row[~long], thread[~long])
     every = np.ones(int(np.count_nonzero(long)), np.bool_)
@@ -218,28 +221,20 @@ def _gaps(queue: Queue, device: int, begin: Ints, end: Ints, most: int) -> tuple
     )
 
 
-def _followed(length_ns: Ints, most: int) -> Mask:
-    """The longest gaps, as many as are followed one by one."""
-    long: Mask = length_ns >= SMALL_NS
-    if np.count_nonzero(long) > most:
-        long &= length_ns >= np.partition(length_ns, len(length_ns) - most)[len(length_ns) - most]
-    return long
-
-
 # GPU time of kernels, estimated from waits that held different mixtures of them.
 
-MOST_KERNELS = 400  # kernels and shapes: so many unknowns take a tenth of a second
-SPARE = 8  # more waits than unknowns that can be estimated
-WAITED = 0.5  # of a busy stretch the program must have waited for certainly
-WORST = 0.5  # of a time: an error above it says nothing
-_LEAST_MIXTURE_NS = 20_000.0  # how well the end of a wait is known counts for shorter ones
-_ALIKE = 1e-9  # of the largest: an eigenvalue below it is none
-_OUTSIDE = 1e-6  # of its length: what a combination of the equations may miss
+MOST_KERNELS = 400  # kernels and shapes: so many unknowns cost a tenth of a second
+SPARE = 8  # least number of waits beyond that of the unknowns
+WAITED = 0.5  # of a busy stretch, in certain waits of the program
+WORST = 0.5  # of a time: with a larger error it is unknown
+_LEAST_MIXTURE_NS = 20_000.0  # shorter waits weigh no more: their ends are not known more exactly
+_ALIKE = 1e-9  # of the largest eigenvalue: smaller ones count as 0
+_OUTSIDE = 1e-6  # of its length: the part of a combination that the equations may not determine
 
 
 @dataclass(frozen=True, slots=True)
 class GpuTimeOf:
-    """GPU time, estimated by regression, and by how much that may be off, ns."""
+    """GPU time, estimated by regression, and its error, ns."""
 
     ns: Annotated[float, Mark("estimate", schema=int, make=round)]
     error_ns: Annotated[float, Mark("error", schema=int, make=round)]
@@ -250,12 +245,12 @@ class Mixtures:
     """The equations of one GPU's waits, solved.
 
     Attributes:
-        rows: Calls that launch kernels there, ascending; ``unknown`` is the number of each one's unknown.
+        rows: Calls that launch kernels there, ascending; ``unknown``: number of each one's unknown.
         solution: Of each unknown, ns.
-        basis: Columns that span what can be determined.
-        lever: For each equation and unknown by how much the equation's error moves it.
-        residual: Of each equation, as HC3 takes it.
-        sure: The share of the equations' time for which the program certainly waited.
+        basis: Columns that span the determined combinations.
+        lever: For each equation and unknown the effect of the equation's error.
+        residual: Of each equation, as of HC3.
+        sure: The share of the equations' time in certain waits of the program.
     """
 
     rows: Ints
@@ -267,13 +262,13 @@ class Mixtures:
     sure: float
 
     def among(self, rows: Ints) -> Mask:
-        """Which of some calls launch kernels on this GPU, outside of graphs."""
+        """True for calls that launch kernels on this GPU, outside of graphs."""
         place = np.minimum(np.searchsorted(self.rows, rows), len(self.rows) - 1)
         found: Mask = self.rows[place] == rows
         return found
 
     def time(self, rows: Ints) -> GpuTimeOf | None:
-        """The GPU time of these launches, all of them on this GPU; None where it is not known."""
+        """Return the GPU time of some launches, all on this GPU; None where unknown."""
         counts = np.bincount(self.unknown[np.searchsorted(self.rows, rows)], minlength=len(self.solution))
         wanted = counts.astype(np.float64)
         length = float(np.linalg.norm(wanted))
@@ -292,14 +287,14 @@ def mixtures(
     operations: int,
     known: tuple[Queue, Learned | None] | None = None,
 ) -> Mixtures | None:
-    """The equations of one GPU; None where too few waits say something, or kernels ran side by side.
+    """Return the equations of one GPU; None with too few waits, or kernels side by side.
 
     Args:
-        evidence: What was observed.
+        evidence: The recorded evidence.
         gpu: The proofs.
         device: The GPU.
-        operations: By so many of its queue.
-        known: Its queue and what was learned of that, where it was made before.
+        operations: Number of operations of its queue that are used.
+        known: Its queue and the durations learned from it, where they exist.
     """
     queue, learned = known if known is not None else (queue_of(evidence, gpu, device), None)
     if known is None:
@@ -325,12 +320,12 @@ def mixtures(
 def _equations(
     gpu: GpuTime, device: int, queue: Queue, learned: Learned, operations: int, code: Ints, unknowns: int
 ) -> tuple[Floats, Floats, float] | None:
-    """(how often each unknown is in each equation, the sums in ns, the share that was waited for)."""
+    """(count of each unknown in each equation, the sums in ns, the share in certain waits)."""
     first, last, at = busy_stretches(gpu, device, queue, learned, operations)
     spent = at - queue.ready[first]
     waited = covered(gpu.pending(device), queue.ready[first], at)
-    # what begins in the middle of what was given since a proof begins where what was learned says so: its
-    # mixture is no other than that of the whole, and would be distinguished by nothing but what was learned
+    # a stretch that begins within a part of the queue does so by the learned durations alone: its mixture
+    # would only reproduce these
     whole = (first == 0) | (queue.group[first] != queue.group[np.maximum(first - 1, 0)])
     sure = whole & (waited >= WAITED * spent)
     first, last, at, spent, waited = (column[sure] for column in (first, last, at, spent, waited))

@@ -1,10 +1,9 @@
-"""What a change can win: the loop is run again without a cause.
+"""The gain of a change: the loop is simulated without a cause.
 
-The host's time line is kept as it was, less what goes away with the cause: pieces of host time, calls,
-waits. The GPU's queue is run with the durations that the estimate found. A wait ends when the host has come
-to it and the work before it has ended: time that is taken away before a wait may be lost again in it. One
-queue stands for all streams of a process; the calls of all its threads are one time line, as in PyTorch,
-where the main thread waits while autograd's works.
+The host's time line is kept as it was, without the cause's pieces of host time, calls and waits. The GPU's
+queue runs with the estimated durations. A wait ends when the host has reached it and the work before it has
+ended: time saved before a wait may be lost again in it. One queue stands for all streams of a process; the
+calls of all its threads are one time line, as in PyTorch, where the main thread waits while autograd's works.
 """
 
 from __future__ import annotations
@@ -23,21 +22,21 @@ from gputop.analysis.proofs.gaps import GpuTime, KernelTime
 from gputop.analysis.proofs.work_queue import BIG_COPY, START_NS
 
 EARLY_NS = 20_000  # a copy that returns so long before the work before it has ended does not wait for it
-MARGIN = 0.3  # what else may go with the work: caches, the CPU that it took from others
-LEAST_MARGIN = 0.01  # of the time, too
+MARGIN = 0.3  # of the gain, for indirect effects: caches, CPU time of others
+LEAST_MARGIN = 0.01  # of the time, added to a gain
 
 _NEVER = -1
 
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """What goes away with a cause.
+    """The host time and calls that are removed with a cause.
 
     Attributes:
         begin, end: Pieces of the host's time; they may overlap.
-        calls: Rows of calls that are no longer made: they give no work and wait for none.
-        instead: Moments at which the host does something else instead.
-        instead_ns: How long that takes each time.
+        calls: Rows of calls that are no longer made: they enqueue nothing and wait for nothing.
+        instead: Moments of other host work in their place.
+        instead_ns: Duration of each.
     """
 
     begin: Ints
@@ -49,13 +48,13 @@ class Removal:
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """What one GPU was given, one row each.
+    """The operations of one GPU, a row each.
 
     Attributes:
         row: Of the call.
-        thread: Row of the thread that gave it.
-        ready: When the GPU could begin with it at the earliest, ns.
-        duration_ns: How long it took.
+        thread: Row of the thread that enqueued it.
+        ready: The earliest time at which the GPU could begin it, ns.
+        duration_ns: Its duration.
     """
 
     row: Ints
@@ -65,13 +64,13 @@ class DeviceWork:
 
     @classmethod
     def of(cls, estimate: Estimate) -> DeviceWork:
-        """As the estimate has it."""
+        """Return the work of an estimate."""
         queue = estimate.queue
         return cls(queue.row, queue.thread, queue.ready, estimate.duration_ns)
 
     @classmethod
     def known(cls, evidence: Evidence, gpu: KernelTime, device: int) -> DeviceWork:
-        """As the GPU's own clock has it: a call's kernels one after the other."""
+        """Return the work by the GPU's own clock: a call's kernels one after the other."""
         rows, call = enqueued_work(evidence, *ON_GPU)
         mine = (call >= 0) & (rows["device"] == gpu.devices.index[device])
         begin, end = (rows[name][mine].astype(np.int64) for name in ("begin", "end"))
@@ -84,7 +83,7 @@ class DeviceWork:
 
 
 class Loop:
-    """One process's calls on one GPU, ready to be run again."""
+    """One process's calls on one GPU, to be simulated."""
 
     def __init__(
         self,
@@ -96,14 +95,14 @@ class Loop:
         waits: int,
         working: Callable[[int, int], int],
     ) -> None:
-        """Reads what the process enqueued and waited for.
+        """Collect the operations and waits of a process.
 
         Args:
-            evidence, gpu, given: What is known of the GPU.
+            evidence, gpu, work: The GPU's operations and proofs.
             pid: The process.
-            stretch: From when to when.
-            waits: At most so many are run again.
-            working: For how long the GPU may have worked between two times, ns.
+            stretch: Begin and end, ns.
+            waits: At most so many are simulated.
+            working: Returns the most time that the GPU may have worked between two times, ns.
         """
         calls = evidence.calls
         own = np.flatnonzero(evidence.threads.pid[work.thread] == pid)
@@ -119,15 +118,20 @@ class Loop:
         self._row: Ints = work.row[order]
         self._ready: Ints = work.ready[order]
         self._duration: Ints = np.rint(work.duration_ns[order]).astype(np.int64)
-        # kernels of several streams run side by side: in one queue they would take longer than the GPU did
+        # kernels of several streams run side by side: in one queue they would last longer than the GPU worked
         if (counted := int(self._duration.sum())) > (most := working(low, high)):
             self._duration = self._duration * most // counted
         self._begin, self._end = calls["begin"][rows], calls["end"][rows]
         self._sure: Mask = (evidence.group_of(rows) == Group.SYNC) | (
             evidence.role_of(rows) == Role.COPY_SYNC
         )
-        self._queued = _queued(evidence, np.unique(work.thread[order]), low, high)
-        # a wait is for what was given before it or its event, and a read for itself, too
+        slices = evidence.slices
+        submit = np.isin(slices["row"], np.unique(work.thread[order]))
+        # when any of its submitters was in a run queue
+        self._queued = union(
+            np.maximum(slices["queued"][submit], low), np.minimum(slices["end"][submit], high)
+        )
+        # a wait covers the operations enqueued before it or its event, a read also itself
         reads = calls["direction"][rows] == D2H
         before = np.where(reads, self._end, gpu.waited_for(rows)) + START_NS
         self._until = np.searchsorted(self._ready, before, side="right")
@@ -135,16 +139,11 @@ class Loop:
 
     @property
     def worth(self) -> bool:
-        """Whether there is anything to run."""
+        """True if there is anything to simulate."""
         return bool(len(self._ready)) and self.whole_ns > 0
 
-    @property
-    def busy_ns(self) -> int:
-        """What the GPU works now, by the durations of its kernels."""
-        return int(self._duration.sum())
-
     def without(self, removals: Sequence[Removal]) -> int:
-        """How long it takes without these, ns."""
+        """Return the time of the loop without some causes, ns."""
         removal = Removal(
             np.concatenate([one.begin for one in removals]),
             np.concatenate([one.end for one in removals]),
@@ -155,33 +154,30 @@ class Loop:
         return min(self._run(removal, self._extra, instead), self.whole_ns)
 
     def busy_without(self, removals: Sequence[Removal]) -> int:
-        """What the GPU works without these, ns."""
+        """Return the GPU's work without some causes, ns."""
         gone = np.isin(self._row, np.concatenate([one.calls for one in removals]))
         return int(self._duration[~gone].sum())
 
     def done_for(self, removals: Sequence[Removal]) -> int:
-        """What the GPU does for calls that are no longer made, and how late their waits return, ns.
-
-        Both look like work of the GPU, and go with them.
-        """
+        """Return the GPU's work for the removed calls, with the late returns of their waits, ns."""
         calls = np.concatenate([one.calls for one in removals])
         late = self._extra[np.isin(self.rows, calls) & (self._extra != _NEVER)]
         return int(self._duration[np.isin(self._row, calls)].sum() + late.sum())
 
     def queued_without(self, removals: Sequence[Removal]) -> int:
-        """How long the threads that give the GPU work wait for a CPU in what is left without these, ns."""
+        """Return the submitters' time in run queues without some causes, ns."""
         gone = np.isin(self.rows, np.concatenate([one.calls for one in removals]))
         begin = np.concatenate([*(one.begin for one in removals), self._begin[gone]])
         end = np.concatenate([*(one.end for one in removals), self._end[gone]])
         return length(*subtract(self._queued, union(begin, end)))
 
     def _run(self, removal: Removal, extra: Ints | None, instead: Sequence[tuple[Ints, int]] = ()) -> int:
-        """The time that it takes; without ``extra`` it finds out what waits take beside the GPU's work.
+        """Simulate; return the time. Without ``extra`` it computes ``_extra``.
 
         Args:
-            removal: What goes away.
-            extra: What each wait takes beside the GPU's work.
-            instead: (moments, ns): when the host does something else instead, and for how long.
+            removal: Host time and calls that are left out.
+            extra: Time of each wait beside the GPU's work.
+            instead: (moments, ns) of other host work in their place.
         """
         cuts = union(np.clip(removal.begin, self.low, self.high), np.clip(removal.end, self.low, self.high))
         more = [(np.sort(at[(at > self.low) & (at < self.high)]), ns) for at, ns in instead]
@@ -237,10 +233,10 @@ class _Pieces:
     """A queue in pieces: the last of one ends at ``max(latest, end of what came before) + work``.
 
     Attributes:
-        latest: Of each piece the latest begin that what it was given when allows, if nothing is saved.
-        work: What it takes.
-        after: After how many waits it was given.
-        wanted: For each wait how many pieces it waits for.
+        latest: The latest begin of each piece by its enqueues, if nothing is saved.
+        work: Duration of each.
+        after: Number of waits before its enqueue.
+        wanted: Number of pieces covered by each wait.
     """
 
     latest: list[int]
@@ -250,10 +246,10 @@ class _Pieces:
 
 
 class _Ends:
-    """The ends of a queue's pieces, found as far as they are needed.
+    """The ends of a queue's pieces, computed as needed.
 
     Attributes:
-        saved: The time that the host had saved before the first wait, after it, after the second, …
+        saved: The host's saved time before the first wait, after it, after the second, …
     """
 
     def __init__(self, pieces: _Pieces, low: int) -> None:
@@ -261,22 +257,22 @@ class _Ends:
         self.saved = [0]
 
     def until(self, wait: int) -> int:
-        """When everything that a wait waits for has ended; the waits before it are through."""
+        """Return the end of the work covered by a wait; earlier waits must have been computed."""
         return self._end(self._pieces.wanted[wait])
 
     def whole(self) -> int:
-        """When everything has ended."""
+        """Return the end of all work."""
         return self._end(len(self._pieces.work))
 
     def ended(self, wait: int, at: int) -> None:
-        """What a wait waited for had ended by then, if nothing after it was looked at."""
+        """Bound the end of the work covered by a wait, if nothing later has been computed."""
         if self._pieces.wanted[wait] == len(self._ends) - 1:
             self._ends[-1] = min(self._ends[-1], at)
 
     def _end(self, count: int) -> int:
         pieces, ends = self._pieces, self._ends
         for piece in range(len(ends) - 1, count):
-            # a call counts as given where it returned: a copy may have been given before its own wait ended
+            # a call counts as enqueued at its return: a copy may be enqueued before its own wait ends
             saved = self.saved[min(pieces.after[piece], len(self.saved) - 1)]
             ends.append(max(pieces.latest[piece] - saved, ends[-1]) + pieces.work[piece])
         return ends[count]
@@ -305,13 +301,6 @@ def _waiting(evidence: Evidence, gpu: GpuTime, pid: int, stretch: tuple[int, int
     return np.asarray(rows[alone], np.int64)
 
 
-def _queued(evidence: Evidence, threads: Ints, low: int, high: int) -> tuple[Ints, Ints]:
-    """(begin, end) of when any of these threads was in a run queue between two times."""
-    slices = evidence.slices
-    own = np.isin(slices["row"], threads)
-    return union(np.maximum(slices["queued"][own], low), np.minimum(slices["end"][own], high))
-
-
 def _middle(begin: Ints, end: Ints, stretch: tuple[int, int], waits: int) -> tuple[int, int]:
     """(begin, end) of a part in the middle with at most so many waits: a loop repeats itself."""
     if len(begin) <= waits:
@@ -321,7 +310,7 @@ def _middle(begin: Ints, end: Ints, stretch: tuple[int, int], waits: int) -> tup
 
 
 def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
-    """How much of disjoint, ordered intervals lies before each moment, ns."""
+    """The time of disjoint, ordered intervals before each moment, ns."""
     if not len(begin):
         return np.zeros(len(moments), np.int64)
     total = np.append(0, np.cumsum(end - begin))
@@ -332,13 +321,13 @@ def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
 
 
 def bound(whole_ns: int, without_ns: int, busy_ns: int, queued_ns: int) -> int:
-    """The most that a change can win of a time, ns, given what a run without the cause takes.
+    """Return the upper bound of a gain, ns.
 
     Args:
         whole_ns: The time now.
-        without_ns: The time without the cause.
-        busy_ns: What the GPU works in that time: that stays, but for ``MARGIN`` of it.
-        queued_ns: What its threads still wait for a CPU in that time: who sleeps less may wait less.
+        without_ns: The simulated time without the cause.
+        busy_ns: The GPU's work in that time, which stays, but for ``MARGIN`` of it.
+        queued_ns: Its threads' time in run queues, which may shrink.
     """
     gain = max(whole_ns - without_ns, 0)
     most = max(whole_ns - busy_ns * (1 - MARGIN), gain)

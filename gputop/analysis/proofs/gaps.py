@@ -1,4 +1,4 @@
-"""When a GPU provably had nothing to do, who let it run dry and who gave it work again.
+"""When a GPU provably had no work, which call drained it and which one enqueued work again.
 
 The lemma (docs/explain.md): if a call that returned at r proves that all work of a stream whose enqueueing
 had returned by c is complete, and the first enqueue call that returned after c began at M > r, then the
@@ -27,25 +27,24 @@ from gputop.analysis.evidence.columns import (
 )
 from gputop.analysis.evidence.evidence import Column, Evidence
 from gputop.analysis.proofs.proofs import Delays, Pending, Proofs, proofs
-from gputop.analysis.proofs.streams import Devices, HostRanges, Streams, Unseen
+from gputop.analysis.proofs.streams import Devices, HostRanges, Streams, Unseen, born_ns
 from probes.activities import Table
 
-FIRST_NS = 1_000_000  # the first launch of a kernel loads it: 1 ms and more
+FIRST_NS = 1_000_000  # the first launch of a kernel loads it, which lasts 1 ms and more
 LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended; longer ones met a full queue
 
 
 @dataclass(frozen=True, slots=True)
 class Gaps(Tabular):
-    """Intervals in which a GPU had nothing to do, by begin.
+    """Intervals in which a GPU had no work, by begin.
 
     Attributes:
         begin, end, device: Of each gap.
         drained_by: Row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended.
-        refilled_by: Row of the call that gives it work at ``end``, -1 for a group of collectives.
+        refilled_by: Row of the call that enqueues work at ``end``, -1 for a group of collectives.
         thread: Row of the thread that makes it.
-        proved: Whether every assumption is known to hold (else it is strong).
-        estimated: Whether no call proves it: the GPU's work had ended by then, presumably
-            (estimate.py).
+        proved: True if every assumption is known to hold (else it is strong).
+        estimated: True if no call proves it (estimates/estimate.py).
     """
 
     begin: Ints
@@ -72,7 +71,7 @@ class StreamEmpty(Tabular):
         at, until: Of each interval; the first one begins before everything.
         row: The call that proves it, -1 for the first one and for the end of a process.
         closing: The operation that ends it, -1 for none.
-        cover: Operations that had returned by then are those that are proved complete.
+        cover: Operations that had returned by then are proved complete.
     """
 
     at: Ints
@@ -86,9 +85,9 @@ class StreamEmpty(Tabular):
 class DeviceTime:
     """One GPU's time.
 
-    ``begin`` to ``end`` is the span: from the first enqueue to the last moment at which it was proved empty
-    before the end. For ``empty_ns`` of it the GPU provably had no work, for ``pending_ns`` work was proved
-    outstanding, ``outside_ns`` went into first-use initialisation and the start of further processes.
+    ``begin`` to ``end`` is the span: from the first enqueue to the last moment at which it was proved empty.
+    ``empty_ns``: it provably had no work; ``pending_ns``: work was proved outstanding; ``outside_ns``:
+    first-use initialisation and the start of further processes.
     """
 
     device: int
@@ -105,7 +104,7 @@ class DeviceTime:
 
     @property
     def unknown_ns(self) -> int:
-        """Time of the span in which it may or may not have been idle."""
+        """Time of the span that is neither."""
         return max(self.span_ns - self.empty_ns - self.pending_ns - self.outside_ns, 0)
 
 
@@ -115,13 +114,12 @@ class GpuTime:
     Attributes:
         voided_ns: Time of gaps that are unknown because a record is missing in them.
         empty: When each stream was proved empty.
-        unknown: For each GPU when it may or may not have had work: disjoint intervals of its span.
+        unknown: For each GPU the time of its span with no proof: disjoint intervals.
         work: When GPUs certainly had work.
-        outside_ns: Start-up, wind-down and first-use initialisation, all GPUs together.
     """
 
     def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
-        """Only what lies in ``stretch`` counts; the proofs may rest on what came before."""
+        """Only gaps in ``stretch`` count; their proofs may need earlier records."""
         self.evidence = evidence
         self.stretch = stretch
         self.devices = Devices(evidence)
@@ -140,11 +138,9 @@ class GpuTime:
         )
         self._firsts = self._first_of_processes()
         self._first_uses = self._first_use_rows()
+        streams = self.streams
         self._starts = np.array(
-            [
-                self.streams.enqueue_begin[self.streams.operations(one)].min()
-                for one in range(len(self.streams))
-            ]
+            [streams.enqueue_begin[streams.operations(one)].min() for one in range(len(streams))]
         )
         self.gaps = join([self._device(device) for device in self._numbers()])
 
@@ -154,19 +150,19 @@ class GpuTime:
         return numbers
 
     def pending(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
-        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        """Return when a GPU is known to have work, disjoint and in order; without the work of one process."""
         return self.work.of(device, without)
 
     def proved_by(self, stream: int) -> tuple[Ints, Ints]:
-        """(cover, row) of each proof: what a stream got by ``cover`` had ended when that call returned."""
+        """Return (cover, row) of each proof: work enqueued by ``cover`` had ended when that call returned."""
         known = self._every[stream]
         order = np.argsort(known.cover, kind="stable")
         return known.cover[order], known.row[order]
 
     def waited_for(self, rows: Ints) -> Ints:
-        """Until when what had been given is what each of these calls waits for, ns.
+        """Return up to when enqueued work is covered by each of these waits, ns.
 
-        That is its begin, but for a wait for an event: then it is when the event was recorded.
+        That is its begin, or when the event was recorded for which it waits.
         """
         until: Ints = self.evidence.calls["begin"][rows].astype(np.int64)
         events = np.flatnonzero(self.evidence.role_of(rows) == Role.PROVE_EVENT)
@@ -194,7 +190,7 @@ class GpuTime:
         cover, row = self._self_covering(known, streams.enqueue_row[order], end), known.row
         place = np.searchsorted(end, cover, side="right")
         at = np.minimum(known.at, self.delays.completed[row])
-        # what is proved before the first enqueue is known without a proof
+        # before the first enqueue a stream is empty without a proof
         valid = (place > 0) & (least[place] > np.maximum(at, calls["end"][row]))
         place, at, row, cover = place[valid], at[valid], row[valid], cover[valid]
         by_place = np.lexsort((at, place))
@@ -211,7 +207,7 @@ class GpuTime:
         return StreamEmpty(at, until, row, closing, cover)
 
     def _self_covering(self, known: Proofs, rows: Ints, end: Ints) -> Ints:
-        """The covers; copies that wait are their own proof: they cover themselves if nothing came between."""
+        """The covers; a waiting copy covers itself, too, if nothing was enqueued meanwhile."""
         copies = np.flatnonzero(self.evidence.role_of(known.row) == Role.COPY_SYNC)
         finish = self.evidence.calls["end"][known.row[copies]]
         place = np.searchsorted(end, known.cover[copies], side="right")
@@ -230,18 +226,18 @@ class GpuTime:
         until: Ints,
         refilled_by: Ints,
     ) -> Gaps:
-        """Cuts the gaps to the device's span and takes out what is not certain."""
+        """Cut the gaps to the device's span and remove uncertain ones."""
         streams = self.streams
         first = int(self._starts[streams.device == device].min())
         inside = (until < FOREVER) & (at >= first) & (refilled_by >= 0)
         drained = at[(at >= first) & (at < FOREVER)]
         last = int(drained.max()) if len(drained) else first
         busy = self.pending(device)
-        # what was given last may have been under way at the end, unseen
+        # the last operations may have been under way at the end
         orders = [streams.operations(one) for one in np.flatnonzero(streams.device == device).tolist()]
         enqueued = max((int(streams.enqueue_begin[order].max()) for order in orders if len(order)), default=0)
         last = max(last, min(enqueued, self.evidence.end_ns))
-        # who never waits for all of its work proves no end, and yet that the GPU had work up to here
+        # without a wait for all work there is no proved end, but proved work up to here
         last = max([last, *np.minimum(busy[1][-1:], self.evidence.end_ns).tolist()])
         torn, fresh = self._losses(empty, at, until)
         fresh &= self._unseen.excluded(device, at, until)
@@ -254,14 +250,16 @@ class GpuTime:
         first, last = min(max(first, low), high), max(min(last, high), low)
         starts_up = np.isin(refilled_by, self._firsts)
         outside = (at[starts_up], until[starts_up])
-        first_use = self._first_use(device)
+        calls, loads = self.evidence.calls, self._first_uses
+        loads = loads[self.devices.of_calls[loads] == device]
+        first_use = union(calls["begin"][loads], calls["end"][loads])
         keep = ~starts_up & ~torn
         self.voided_ns += int((until - at)[torn & ~starts_up].sum())
         gaps = self._gaps(device, at, drained_by, until, refilled_by, fresh).take(keep)
         span = (np.array([first]), np.array([max(last, first)]))
         gone = (gaps.begin, gaps.end)
         pending = subtract(intersect(busy, span), gone)
-        # what was not kept is left out, as start-up is
+        # time without records is left out, as start-up is
         unkept = self.evidence.unkept
         aside = union(
             np.concatenate([outside[0], first_use[0], unkept[0]]),
@@ -282,9 +280,9 @@ class GpuTime:
         return gaps
 
     def _losses(self, empty: list[StreamEmpty], at: Ints, until: Ints) -> tuple[Column, Column]:
-        """(torn, fresh): a record is missing since what opened a gap; none is since any proof that it needs.
+        """(torn, fresh): a record is missing since a gap's opening proof; none is since all its proofs.
 
-        A lost record may be an enqueueing that had begun before, or the change of an event.
+        A lost record may be an enqueue that had begun before, or the record of an event.
         """
         begin, end = self.evidence.lost
         torn, fresh = np.zeros(len(at), np.bool_), np.ones(len(at), np.bool_)
@@ -300,17 +298,16 @@ class GpuTime:
         return torn | within, fresh
 
     def _there(self, stream: int) -> int:
-        """Since when there is a stream: no record of it is missing from before. -FOREVER where unknown."""
-        streams, calls, threads = self.streams, self.evidence.calls, self.evidence.threads
+        """When a stream was made: no earlier record of it can be missing. -FOREVER where unknown."""
+        streams, calls = self.streams, self.evidence.calls
         if not len(self.evidence.lost[0]):
-            return -FOREVER  # nobody asks
+            return -FOREVER  # not needed
         pid = int(streams.pid[stream])
         made = streams.rows(Role.CREATE_STREAM)
         made = made[(calls["pid"][made] == pid) & (calls["stream"][made] == streams.handle[stream])]
         if len(made):
             return int(calls["begin"][made].min())
-        born = threads.known[threads.pid == pid] if pid in self.evidence.complete else threads.known[:0]
-        return int(born.min()) if len(born) else -FOREVER
+        return born_ns(self.evidence, pid)
 
     def _first_of_processes(self) -> Ints:
         """The first operation of each process: a gap that ends with it is its start-up, not a loss."""
@@ -324,7 +321,7 @@ class GpuTime:
         return np.array(sorted(first for _begin, first in firsts.values()), np.int64)
 
     def _first_use_rows(self) -> Ints:
-        """The first launch of each kernel, where it took long: it loads the kernel."""
+        """The first launch of each kernel, where it lasted long: it loads the kernel."""
         calls = self.evidence.calls
         long = calls["end"] - calls["begin"] >= FIRST_NS
         launches = np.flatnonzero((self.evidence.group(calls) == Group.LAUNCH) & (calls["ret"] == 0))
@@ -336,11 +333,6 @@ class GpuTime:
         firsts = launches[order[fresh]]
         loads: Ints = firsts[long[firsts]]
         return loads
-
-    def _first_use(self, device: int) -> tuple[Ints, Ints]:
-        calls, rows = self.evidence.calls, self._first_uses
-        rows = rows[self.devices.of_calls[rows] == device]
-        return union(calls["begin"][rows], calls["end"][rows])
 
     def _gaps(
         self, device: int, at: Ints, drained_by: Ints, until: Ints, refilled_by: Ints, fresh: Column
@@ -359,7 +351,7 @@ class GpuTime:
         )
 
     def _proved_since(self, device: int) -> int:
-        """From when on no stream from before the attach can still hold work."""
+        """From when on no stream from before the attach can hold work."""
         streams, calls = self.streams, self.evidence.calls
         since = 0
         rows = streams.rows(Role.PROVE_DEVICE)
@@ -372,10 +364,7 @@ class GpuTime:
 
 
 def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
-    """(least, whose): for each place the least number from there on, and where it stands.
-
-    ``least`` has one more entry, for "nothing is left".
-    """
+    """(least, whose): the suffix minimum of each place, and its place; ``least`` ends with ``FOREVER``."""
     backwards = np.minimum.accumulate(begin[::-1])
     fresh = np.append(True, backwards[1:] < backwards[:-1])
     place = np.maximum.accumulate(np.where(fresh, np.arange(len(begin)), 0))
@@ -383,7 +372,7 @@ def _least_of_rest(begin: Ints) -> tuple[Ints, Ints]:
 
 
 def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
-    """(begin, draining call, end, refilling call) of the intervals that all streams share."""
+    """(begin, draining call, end, refilling call) of the intervals in which all streams are empty."""
     streams = len(empty)
     time = np.concatenate([part.at for part in empty] + [part.until for part in empty])
     what = np.concatenate([part.row for part in empty] + [part.closing for part in empty])
@@ -398,26 +387,26 @@ def _all_empty(empty: list[StreamEmpty]) -> tuple[Ints, Ints, Ints, Ints]:
 
 
 def join(parts: list[Gaps]) -> Gaps:
-    """All of them, by begin."""
+    """Join gaps, by begin."""
     gaps = Gaps.join([_NO_GAPS, *parts])
     return gaps.take(np.argsort(gaps.begin, kind="stable"))
 
 
-# When a GPU was idle by its own clock: where a file holds its kernels, nothing need be proved.
+# Idle time by the GPU's own clock: where a file has kernel times, no proof is needed.
 
 Intervals = tuple[Ints, Ints]
 
 _WAITS = (Role.PROVE_DEVICE, Role.PROVE_STREAM, Role.PROVE_EVENT, Role.COPY_SYNC)
 _NO_LOADING = (Group.SYNC, Group.QUERY, Group.EVENT, Group.COPY)  # long for other reasons
 _MOSTLY = 0.5  # of a gap in calls that load or allocate, for a first use
-_SKEW_NS = 10_000  # by which the clocks of host and GPU may be apart in such a file
-_AGAIN = 3  # a kernel that runs so often belongs to what repeats
+_SKEW_NS = 10_000  # between the clocks of host and GPU in such a file
+_AGAIN = 3  # runs of a kernel that is part of a loop
 
 
 def held_kernels(evidence: Evidence) -> bool:
-    """Whether the file reports what the GPU itself did, for every process that enqueued work.
+    """True if the file has the kernel times of every process that enqueued work.
 
-    With ``--inside`` a program's CUPTI may refuse, or a profiler may take it over: its work is missing.
+    With ``--inside`` CUPTI may refuse, or a profiler may use it: that process's work is missing.
     """
     rows = evidence.activities.of(*ON_GPU)
     if not len(rows) or not evidence.header.get("inside"):
@@ -432,9 +421,9 @@ class KernelTime(GpuTime):
     """As ``GpuTime``, but exact: the GPU was at work while a kernel, a copy or a fill ran, and only then.
 
     Attributes:
-        rows: What the GPUs ran.
-        unlinked: Of each GPU the idle time that work ended whose launch is not in the file.
-        first_use: Of each GPU the idle time in which code was loaded and memory was taken for the first time.
+        rows: Kernels, copies and fills.
+        unlinked: For each GPU the idle time that was ended by work whose launch is not in the file.
+        first_use: For each GPU the idle time of first loads and allocations.
     """
 
     def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
@@ -448,19 +437,19 @@ class KernelTime(GpuTime):
         return [self.devices.number(index) for index in np.unique(self.rows["device"]).tolist() if index >= 0]
 
     def pending(self, device: int, without: int = -1) -> Intervals:
-        """When a GPU was at work; the work of one process may be left out."""
+        """Return when a GPU was at work; without the work of one process."""
         rows = self.of(device)
         rows = rows[rows["pid"] != without] if without >= 0 else rows
         return union(rows["begin"].astype(np.int64), rows["end"].astype(np.int64))
 
     def of(self, device: int) -> Table:
-        """What one GPU ran, by begin."""
+        """Return the rows of one GPU, by begin."""
         chosen: Table = self.rows[self.rows["device"] == self.devices.index[device]]
         return chosen
 
     def _device(self, device: int) -> Gaps:
         if (self.streams.device == device).any():
-            super()._device(device)  # when streams were empty, which causes need
+            super()._device(device)  # sets ``empty``, which causes need
             self.spans.pop()
         rows = self.of(device)
         low, high = self.stretch
@@ -469,11 +458,11 @@ class KernelTime(GpuTime):
         span = np.array([first]), np.array([last])
         busy = intersect(self.pending(device), span)
         idle = subtract(span, busy)
-        self.unknown[device] = intersect(idle, self.evidence.lost)  # what ran there may be missing
+        self.unknown[device] = intersect(idle, self.evidence.lost)  # rows may be missing there
         self.voided_ns += length(*self.unknown[device])
         begin, end = subtract(idle, self.evidence.lost)
         self.spans.append(DeviceTime(device, first, last, int((end - begin).sum()), length(*busy), 0))
-        # what ended a gap that reaches into lost time may be missing, too
+        # nor is the end of a gap known that reaches into lost time
         whole = np.isin(end, idle[1])
         refilled = np.where(whole, self._calls_of(rows, end, after=True), -1)
         fresh = self._fresh(rows, begin, end, refilled)
@@ -486,7 +475,7 @@ class KernelTime(GpuTime):
         return self._gaps_of(device, begin, end, drained, refilled)
 
     def _fresh(self, rows: Table, begin: Ints, end: Ints, refilled: Ints) -> Mask:
-        """Gaps before what repeats has run once, mostly in long calls that load or allocate."""
+        """Gaps before each repeated kernel has run once, mostly in long calls that load or allocate."""
         calls = self.evidence.calls
         fresh: Mask = np.zeros(len(begin), np.bool_)
         long = calls["end"] - calls["begin"] >= FIRST_NS
@@ -518,7 +507,7 @@ class KernelTime(GpuTime):
         )
 
     def _calls_of(self, rows: Table, times: Ints, *, after: bool) -> Ints:
-        """The call that gave the GPU what began (``after``) or ended at each time; -1: not known."""
+        """The call whose work began (``after``) or ended at each time; -1: not known."""
         times_of = rows["begin" if after else "end"]
         order = np.argsort(times_of, kind="stable")
         place = np.minimum(np.searchsorted(times_of[order], times, side="left"), len(order) - 1)
@@ -534,9 +523,9 @@ class KernelTime(GpuTime):
         return np.where(found, at, -1)
 
     def _waits_at(self, begin: Ints, end: Ints, otherwise: Ints) -> Ints:
-        """The wait under way when the GPU ran dry that ended before it had work again; else the last launch.
+        """The wait under way at the begin of each gap that ended within it; else the last launch.
 
-        A copy to the host from which a call returns later is waited for by that call.
+        A call that returns after its copy to the host has ended waits for it.
         """
         calls = self.evidence.calls
         copies = self.evidence.group(calls) == Group.COPY
@@ -554,15 +543,12 @@ class KernelTime(GpuTime):
         return np.where(fits & (calls["end"][row] <= end), row, otherwise)
 
 
-# Which call is the first to show that what a call gave its stream has ended.
-
-
 def first_shown(gpu: GpuTime, rows: Ints) -> Ints:
-    """The row of the first call to return by which what each call gave its stream had ended; -1: none.
+    """Return the first call whose return proves that the work of each of some calls had ended; -1: none.
 
     Args:
-        gpu: The streams, and what is proved of them.
-        rows: Calls that give work, rising.
+        gpu: The streams and their proofs.
+        rows: Calls that enqueue work, ascending.
     """
     found = np.full(len(rows), -1, np.int64)
     for stream in range(len(gpu.streams)) if len(rows) else ():

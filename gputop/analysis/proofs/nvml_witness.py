@@ -1,4 +1,4 @@
-"""NVML as a witness: in which share of the time a kernel ran, and whether that agrees with the proofs."""
+"""NVML as a witness: the share of the time with a kernel running, and whether it agrees with the proofs."""
 
 from __future__ import annotations
 
@@ -13,30 +13,27 @@ from gputop.analysis.proofs.gaps import GpuTime
 from probes.samples import GpuData, listed_gpus
 from probes.source import Sample
 
-FEWEST = 3  # samples; fewer are an anecdote
+FEWEST = 3  # samples
 SHORTEST_NS = 1_500_000_000  # of a stretch: a window and a half of the slowest product
-# how old the middle of NVML's window may be when its figure is read: fresh and short, usual, old and long
+# age of the middle of NVML's window when its figure is read: fresh and short, usual, old and long
 AGES_NS = (100_000_000, 350_000_000, 800_000_000)
 _USUAL = 1
 WINDOWS_NS = (1_000_000_000 // 6, 250_000_000, 500_000_000, 1_000_000_000)  # of utilisation, by product
-OTHERS = 0.1  # of the time that processes use a GPU that are not watched, from which on nothing is proved
-MANY = 6  # readings by which a window is found
+OTHERS = 0.1  # share of the time in which unwatched processes use a GPU, from which on nothing is proved
+MANY = 6  # readings that determine a window
 ROUNDED = 0.005  # NVML reports whole percents
-GPM_KEY, SAMPLES_KEY, UTILIZATION_KEY = (
-    "graphics_active_percent",
-    "utilization_samples",
-    "utilization_percent",
-)
+GPM_KEY, SAMPLES_KEY = "graphics_active_percent", "utilization_samples"
+UTILIZATION_KEY = "utilization_percent"
 
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """What NVML says of one GPU.
+    """NVML's figure for one GPU.
 
     Attributes:
         busy: The share of the time in which a kernel ran, 0 to 1.
-        error: How far that may be off, as a share.
-        samples: How many readings say so.
+        error: Its error, as a share.
+        samples: Number of readings.
         source: ``gpm``, ``samples`` or ``utilization``.
     """
 
@@ -48,12 +45,12 @@ class Witness:
 
 @dataclass(frozen=True, slots=True)
 class ModelledWork:
-    """What a GPU did by a model.
+    """The work of a GPU by a model.
 
     Attributes:
         busy: When it was at work: disjoint intervals, in order.
-        moved: When it was given copies and fills, in order.
-        moved_ns: How long each of these takes, ns.
+        moved: When copies and fills were enqueued, in order.
+        moved_ns: Duration of each of these, ns.
     """
 
     busy: tuple[Ints, Ints]
@@ -61,7 +58,7 @@ class ModelledWork:
     moved_ns: npt.NDArray[np.float64]
 
     def kernels(self, begin: Ints, end: Ints) -> npt.NDArray[np.float64]:
-        """For how long kernels ran in each [begin, end), ns: the work without what was moved."""
+        """Return the time with kernels in each [begin, end), ns: the work without copies and fills."""
         total = np.append(0.0, np.cumsum(self.moved_ns))
         moved = total[np.searchsorted(self.moved, end)] - total[np.searchsorted(self.moved, begin)]
         ran: npt.NDArray[np.float64] = np.maximum(covered(self.busy, begin, end) - moved, 0.0)
@@ -69,10 +66,9 @@ class ModelledWork:
 
 
 def witness(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
-    """What NVML saw of one GPU between two times, ns of CLOCK_MONOTONIC.
+    """Return NVML's figure for one GPU between two times, ns of CLOCK_MONOTONIC.
 
-    None where it said too little: no GPU of that number, fewer than ``FEWEST`` readings, a stretch shorter
-    than ``SHORTEST_NS``.
+    None for an unknown GPU, fewer than ``FEWEST`` readings, a stretch shorter than ``SHORTEST_NS``.
     """
     if index < 0 or high - low < SHORTEST_NS:
         return None
@@ -84,14 +80,13 @@ def witness(evidence: Evidence, index: int, low: int, high: int) -> Witness | No
 
 
 def readings(evidence: Evidence, index: int, key: str) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """(time, value) of each sample of a GPU that has a figure, in order of time."""
-    rows = [
+    """Return (time, value) of each sample of a GPU with a figure, in order of time."""
+    rows = sorted(
         (sample.time_ns, float(row[key]))
         for sample in evidence.gpus
         for row in _rows(sample, index)
         if row.get(key) is not None
-    ]
-    rows.sort()
+    )
     return np.array([row[0] for row in rows], np.int64), np.array([row[1] for row in rows], np.float64)
 
 
@@ -100,7 +95,7 @@ def _rows(sample: Sample, index: int) -> list[GpuData]:
 
 
 def _samples(evidence: Evidence, index: int) -> tuple[Ints, npt.NDArray[np.float64]]:
-    """(time, value) of the samples that NVML itself kept, in order of time."""
+    """(time, value) of the samples in NVML's own buffer, in order of time."""
     rows = {
         int(at): float(percent)
         for sample in evidence.gpus
@@ -115,18 +110,18 @@ def _between(time: Ints, value: npt.NDArray[np.float64], low: int, high: int, so
     begin = np.append(low, time[:-1]) if len(time) else time
     shared = np.maximum(np.minimum(time, high) - np.maximum(begin, low), 0)
     shared[:1] = 0  # the first one's start is unknown
-    heard = int(shared.sum())
-    if np.count_nonzero(shared) < FEWEST or heard < 0.5 * (high - low):
+    known = int(shared.sum())
+    if np.count_nonzero(shared) < FEWEST or known < 0.5 * (high - low):
         return None
-    busy = float((shared * value).sum() / heard / 100)
+    busy = float((shared * value).sum() / known / 100)
     spread = float(np.std(value[shared > 0])) / 100
-    # what it did not hear may have been like the rest, give or take
-    unheard = 1 - heard / (high - low)
-    return Witness(busy, ROUNDED + unheard * max(spread, 0.05), int(np.count_nonzero(shared)), source)
+    # time without readings may have been like the rest, within its spread
+    unknown = 1 - known / (high - low)
+    return Witness(busy, ROUNDED + unknown * max(spread, 0.05), int(np.count_nonzero(shared)), source)
 
 
 def _by_utilization(evidence: Evidence, index: int, low: int, high: int) -> Witness | None:
-    """The mean of what was read, for each age that the figures may have; their difference is the error."""
+    """The mean of the readings for each age of the figures; the difference of the means is the error."""
     time, value = readings(evidence, index, UTILIZATION_KEY)
     means, counts = [], []
     for age in AGES_NS:
@@ -154,10 +149,10 @@ def _mean(time: Ints, value: npt.NDArray[np.float64]) -> float:
 def misfit(
     evidence: Evidence, index: int, low: int, high: int, work: ModelledWork
 ) -> tuple[float, float] | None:
-    """(how much busier NVML saw the GPU than a model says, the error of that), as shares of the time.
+    """Return (busy share by NVML minus that of a model, its error).
 
-    Utilisation does not say over which window NVML looked: of all that it may be, the one counts in which it
-    agrees with the model best.
+    NVML does not report the window of its utilisation: of all possible ones the one that fits the model best
+    counts.
     """
     time, value = readings(evidence, index, UTILIZATION_KEY)
     best: tuple[float, float] | None = None
@@ -181,17 +176,15 @@ def misfit(
 # Whether NVML agrees: a GPU that was busy while all known streams were empty has invisible work.
 
 LONGEST_NS = 1_000_000_000
-# how far NVML's utilisation looks back, by product
-AGREEMENT_WINDOWS_NS = tuple(LONGEST_NS // part for part in (6, 4, 3, 2, 1))
-SURE = 0.25  # busy this much more than the proofs allow is no rounding
+AGREEMENT_WINDOWS_NS = tuple(LONGEST_NS // part for part in (6, 4, 3, 2, 1))  # of utilisation, by product
+SURE = 0.25  # a busy share this far above the one that the proofs allow is no rounding
 
 
 def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
-    """(samples that contradict the proofs, samples that could): utilisation against proved idleness.
+    """Return (samples that contradict the proofs, samples that could): utilisation against proved idleness.
 
-    A sample says which part of its window some kernel ran. It contradicts where that part and the part that
-    was proved empty exceed the window by a clear margin, whichever window it is: its length is not known, and
-    the figure may be as old as it is long.
+    A sample contradicts where its busy share and the share proved empty exceed its window by ``SURE``,
+    whichever window it is: its length is unknown, and its age may be up to its length.
     """
     against = checked = 0
     figures, spans = _utilisations(evidence, gpu), {span.device: span for span in gpu.spans}
@@ -202,10 +195,12 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
         if index < 0 or span is None or not mine.any():
             continue
         for time_ns, busy in figures.get(index, ()):
-            # what lies before the span counts as busy, so a window may reach back over its begin
+            # time before the span counts as busy, so a window may begin before it
             if not span.begin <= time_ns <= span.end:
                 continue
-            empty = float((covered(cover, *_windows(time_ns)) / _LENGTHS).min())
+            # of each length: fresh, half as old as long, as old as long
+            end = time_ns - _LENGTHS * np.tile([0, 1, 2], len(AGREEMENT_WINDOWS_NS)) // 2
+            empty = float((covered(cover, end - _LENGTHS, end) / _LENGTHS).min())
             checked += 1
             against += busy > 1 - empty + SURE
     return against, checked
@@ -214,14 +209,8 @@ def contradictions(evidence: Evidence, gpu: GpuTime) -> tuple[int, int]:
 _LENGTHS = np.repeat(np.array(AGREEMENT_WINDOWS_NS, np.int64), 3)
 
 
-def _windows(moment: int) -> tuple[Ints, Ints]:
-    """The windows that a sample may cover: of each length, fresh, half as old as long, as old as long."""
-    end = moment - _LENGTHS * np.tile([0, 1, 2], len(AGREEMENT_WINDOWS_NS)) // 2
-    return end - _LENGTHS, end
-
-
 def _utilisations(evidence: Evidence, gpu: GpuTime) -> dict[int, list[tuple[int, float]]]:
-    """By the GPU's number: when NVML had a figure, and the share of time."""
+    """(time, busy share) of each GPU, by its index."""
     known = set(gpu.devices.index)
     found: dict[int, list[tuple[int, float]]] = {}
     for sample in evidence.gpus:
@@ -235,9 +224,9 @@ def _utilisations(evidence: Evidence, gpu: GpuTime) -> dict[int, list[tuple[int,
 
 
 def others_at_work(evidence: Evidence, gpu: GpuTime) -> dict[int, float]:
-    """By device, the share of its span in which unwatched processes used it, as NVML reports, 0 to 1.
+    """Return by device the share of its span in which unwatched processes used it, by NVML, 0 to 1.
 
-    Of several the busiest counts: NVML's shares of processes that take turns overlap.
+    Of several processes the busiest counts: NVML's shares of alternating processes overlap.
     """
     unknown, known = strangers(evidence, gpu), set(gpu.devices.index)
     used: dict[int, list[tuple[int, int]]] = {}
@@ -257,12 +246,12 @@ def others_at_work(evidence: Evidence, gpu: GpuTime) -> dict[int, float]:
 
 
 def shared_gpus(evidence: Evidence, gpu: GpuTime) -> set[int]:
-    """The GPUs of which processes that are not watched use so much that nothing is proved."""
+    """Return the GPUs that unwatched processes use so much that nothing is proved."""
     return {device for device, share in others_at_work(evidence, gpu).items() if share >= OTHERS}
 
 
 def strangers(evidence: Evidence, gpu: GpuTime) -> frozenset[int]:
-    """Processes that hold memory on a GPU of this recording and whose calls were not seen."""
+    """Return processes that hold memory on a GPU of this recording and whose calls were not observed."""
     known = {int(pid) for pid in gpu.streams.pid.tolist()} | set(evidence.facts.processes)
     found: set[int] = set()
     indices = set(gpu.devices.index)

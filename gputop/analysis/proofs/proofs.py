@@ -13,8 +13,8 @@ from gputop.analysis.evidence.evidence import TIME_BITS, Column, Columns, Eviden
 from gputop.analysis.proofs.streams import LEGACY, Devices, HostRanges, Streams
 from probes.schema import OffFlag
 
-COPY_BEFORE = 4  # calls before a wait among which its copy is looked for
-_ROUNDS = 2  # edges from stream to stream are followed this far; stopping early only loses proofs
+COPY_BEFORE = 4  # calls before a wait among which its copy is searched
+_ROUNDS = 2  # number of edges that are followed from stream to stream; fewer only lose proofs
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +31,7 @@ _NO_PROOFS = Proofs(*(np.zeros(0, np.int64),) * 3)
 
 @dataclass(frozen=True, slots=True)
 class Edge:
-    """What a proof on stream ``one`` says about ``other``: with ``when`` covered, ``cover`` is proved.
-
-    Work on ``one`` comes after all that ``other`` had before it.
-    """
+    """Order between streams: a proof on ``one`` that covers ``when`` proves ``other`` up to ``cover``."""
 
     one: int
     other: int
@@ -43,7 +40,7 @@ class Edge:
     rows: tuple[Ints, ...]  # the calls that each is made of
 
     def best(self, moments: Ints) -> Ints:
-        """For a proof up to each moment the row that says most, -1 where none says anything."""
+        """Return the row that proves most for a proof up to each moment, -1 for none."""
         order = np.argsort(self.when, kind="stable")
         reach = np.maximum.accumulate(self.cover[order])
         leader = np.maximum.accumulate(np.where(self.cover[order] == reach, np.arange(len(order)), 0))
@@ -53,7 +50,7 @@ class Edge:
 
 @dataclass(frozen=True, slots=True)
 class Edges:
-    """Proofs on one stream with ``cover >= when`` prove another up to ``cover``; by ascending ``when``."""
+    """All edges from one stream to another, by ascending ``when``, with the greatest ``cover`` so far."""
 
     when: Ints
     cover: Ints
@@ -62,7 +59,7 @@ class Edges:
 def proofs(
     evidence: Evidence, streams: Streams, devices: Devices, ranges: HostRanges
 ) -> list[tuple[Proofs, Proofs]]:
-    """(direct, all) proofs on each stream; all: edges between streams followed."""
+    """Return (direct, all) proofs on each stream; all: also those over edges between streams."""
     found: list[list[Proofs]] = [[] for _ in range(len(streams))]
     calls = evidence.calls
     for row, number in _named(streams.rows(Role.PROVE_STREAM), streams):
@@ -77,9 +74,10 @@ def proofs(
     events = Events(evidence, streams)
     rows = streams.rows(Role.PROVE_EVENT)
     records = events.record_before(rows, calls["begin"][rows], calls["end"][rows])
-    _scatter(
-        found, events.stream[records], calls["begin"][events.row[records]], calls["end"][rows], rows, records
-    )
+    recorded, cover = events.stream[records], calls["begin"][events.row[records]]
+    for stream in np.unique(recorded[(records >= 0) & (recorded >= 0)]).tolist():
+        here = (records >= 0) & (recorded == stream)
+        found[stream].append(Proofs(cover[here], calls["end"][rows[here]], rows[here]))
     for row, number in _named(_waiting_copies(evidence, streams, ranges), streams):
         # a copy waits for its stream and for those that synchronise with it; its end is a proof for itself
         for peer in [number, *streams.peers(number)]:
@@ -103,22 +101,15 @@ def _named(rows: Ints, streams: Streams) -> list[tuple[Ints, int]]:
     ]
 
 
-def _scatter(found: list[list[Proofs]], number: Ints, cover: Ints, at: Ints, rows: Ints, valid: Ints) -> None:
-    chosen = (valid >= 0) & (number >= 0)
-    for stream in np.unique(number[chosen]).tolist():
-        here = chosen & (number == stream)
-        found[stream].append(Proofs(cover[here], at[here], rows[here]))
-
-
 def merge(parts: list[Proofs]) -> Proofs:
-    """All of them."""
+    """Join proofs, of no part at all to none."""
     return Proofs.join([_NO_PROOFS, *parts])
 
 
 def _waiting_copies(evidence: Evidence, streams: Streams, ranges: HostRanges) -> Ints:
     """Synchronous copies that have completed when they return: D2H, and H2D from page-locked memory.
 
-    Without bytes there is nothing to copy, and nothing says that the call waits.
+    A copy of no bytes may not wait.
     """
     calls = evidence.calls
     rows = streams.rows(Role.COPY_SYNC)
@@ -130,10 +121,10 @@ def _waiting_copies(evidence: Evidence, streams: Streams, ranges: HostRanges) ->
 
 
 class Events:
-    """When each event was recorded last, and in which stream: ``row``, ``stream``, ``number`` of the event.
+    """The records of events: ``row`` of the call, ``stream``, ``number`` of the event.
 
-    What makes an event's state uncertain (its creation at an address that was used before, a record during a
-    capture, one that never returned) counts as a record in no stream.
+    A call that makes an event's state uncertain (its creation at a reused address, a record during a capture,
+    one that never returned) counts as a record in no stream.
     """
 
     def __init__(self, evidence: Evidence, streams: Streams) -> None:
@@ -171,9 +162,9 @@ class Events:
         return np.append(least[1:], 1 << 62) if len(key) else key
 
     def record_before(self, rows: Ints, begin: Ints, end: Ints) -> Ints:
-        """The last record of the event that each call names, finished before ``begin``.
+        """Return the last record of each call's event that had returned before ``begin``.
 
-        -1 where there is none, or where another thread may have recorded it anew before ``end``.
+        -1 where there is none, or where another thread may have recorded the event again before ``end``.
         """
         if not len(self._events) or not len(rows):
             return np.full(len(rows), -1, np.int64)
@@ -186,7 +177,7 @@ class Events:
 
 
 def edges(evidence: Evidence, streams: Streams, events: Events, since_ns: int = 0) -> list[Edge]:
-    """Waits for events that returned since then, and the order between the default stream and others."""
+    """Return waits for events since a moment, and the order between the default stream and others."""
     calls = evidence.calls
     waits = streams.rows(Role.WAIT)
     waits = waits[(calls["end"][waits] >= since_ns) & ~streams.captured(waits)]
@@ -209,18 +200,24 @@ def edges(evidence: Evidence, streams: Streams, events: Events, since_ns: int = 
 
 
 def _by_pair(found: list[Edge]) -> dict[tuple[int, int], Edges]:
-    """(from, to) -> what a proof on one stream says about another."""
-    collected: dict[tuple[int, int], tuple[list[Ints], list[Ints]]] = {}
+    """(from, to) -> the edges between two streams."""
+    pairs: dict[tuple[int, int], list[Edge]] = {}
     for edge in found:
-        when, cover = collected.setdefault((edge.one, edge.other), ([], []))
-        when.append(edge.when)
-        cover.append(edge.cover)
-    return {pair: _sorted_edges(*parts) for pair, parts in collected.items()}
+        pairs.setdefault((edge.one, edge.other), []).append(edge)
+    made = {}
+    for pair, some in pairs.items():
+        when, cover = (np.concatenate([getattr(one, name) for one in some]) for name in ("when", "cover"))
+        order = np.argsort(when, kind="stable")
+        made[pair] = Edges(when[order], np.maximum.accumulate(cover[order]))
+    return made
 
 
 def in_order(evidence: Evidence, streams: Streams) -> Column:
-    """Operations that certainly wait for the legacy default stream, or it for them: kernels, graphs, copies
-    and fills that really move something; host functions, memory operations and what is captured may not."""
+    """True for operations that certainly wait for the legacy default stream, or it for them.
+
+    Kernels, graphs, copies and fills of at least a byte; host functions, memory operations and captured calls
+    may not wait.
+    """
     calls = evidence.calls
     row = np.maximum(streams.enqueue_row, 0)
     group = evidence.group_of(row)
@@ -233,14 +230,8 @@ def in_order(evidence: Evidence, streams: Streams) -> Column:
     return result
 
 
-def _sorted_edges(when: list[Ints], cover: list[Ints]) -> Edges:
-    times, covers = np.concatenate(when), np.concatenate(cover)
-    order = np.argsort(times, kind="stable")
-    return Edges(times[order], np.maximum.accumulate(covers[order]))
-
-
 def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[Proofs]:
-    """Adds what proofs on one stream say about others."""
+    """Add proofs over the edges between streams."""
     result, fresh = [[known] for known in direct], list(direct)
     for _ in range(_ROUNDS if edges else 0):
         derived: list[list[Proofs]] = [[] for _ in result]
@@ -255,34 +246,35 @@ def _follow(direct: list[Proofs], edges: dict[tuple[int, int], Edges]) -> list[P
     return [merge(parts) for parts in result]
 
 
-# When a GPU certainly had work: what bounds its idle time from above.
+# When a GPU certainly had work: the upper bound of its idle time.
 
-WAIT_NS = 20_000  # a synchronising call that took longer found work outstanding; a no-op takes under 5 us
-# a call long after the last work may return late for another reason: cold caches, a page, the host of a guest
+WAIT_NS = 20_000  # a longer synchronising call found work outstanding; a no-op lasts under 5 us
+# a call long after the last work may return late for another reason: cold caches, a page fault, the
+# hypervisor
 LONG_AFTER_NS, SURELY_NS = 1_000_000, 500_000
-# on real GPUs a synchronisation with nothing to wait for took up to 31 us (CUDA) and 68 us (ROCm)
+# on real GPUs a synchronisation with nothing to wait for lasted up to 31 us (CUDA) and 68 us (ROCm)
 SOON_NS, NOTHING_NS = 100_000, 70_000
-RETURN_NS = 50_000  # a spinner that returns within this after a preemption had not seen the completion before
-# a sleeper that returns within this after its wakeup was woken by the completion; guests lose their CPU to
-# the host for some hundred us, invisible from inside
+RETURN_NS = 50_000  # a spinner that returns this soon after a preemption had not seen the completion before
+# a sleeper that returns this soon after its wakeup was woken by the completion; a guest loses its CPU to the
+# host for some hundred us, invisible from inside
 WOKEN_NS = 500_000
 _BACK = 3  # preemptions in a row between a wakeup and the return
 END_NS = 10_000  # a wait returns at most this long after the completion, unless it lost its CPU
 START_NS = 20_000  # work begins at most this long after its launch returned (2 to 10 us on real GPUs)
-SLOW_COPY = 1.0  # bytes per ns; pageable copies reach 5 to 10, into fresh pages 2, so they take no longer
+SLOW_COPY = 1.0  # bytes per ns at least; pageable copies reach 5 to 10, into fresh pages 2
 
 
 StreamWork = tuple[Ints, Ints, Ints]  # as ``Streams.work_of`` returns it
 
 
 class Delays:
-    """What the scheduler did to waits for the GPU.
+    """Delays of waits for the GPU by the scheduler.
 
     Attributes:
-        completed: For each call: when the work that it waited for was complete at the latest. Earlier than
-            its return only where it slept, was woken and returned at once, but had to wait for a CPU.
-        surely_waiting: Up to when it certainly waited: its return, or the begin of a preemption after which
-            it returned at once.
+        completed: For each call the latest time at which its work was complete. Earlier than its return only
+            where it slept, was woken and returned at once, but had to wait for a CPU.
+        surely_waiting: For each call up to when it certainly waited: its return, or the begin of a preemption
+            after which it returned at once.
         intervals: Those preemptions and late returns, as disjoint intervals.
     """
 
@@ -291,7 +283,7 @@ class Delays:
         self.completed: Ints = calls["end"].copy()
         self.surely_waiting: Ints = calls["end"].copy()
         self.intervals: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
-        # queries never wait, however long they take
+        # queries never wait, however long they last
         waits = (evidence.group(calls) == Group.SYNC) | (evidence.role(calls) == Role.COPY_SYNC)
         rows = np.flatnonzero(waits & (calls["end"] - calls["begin"] > WAIT_NS))
         if not len(rows) or not len(slices):
@@ -309,7 +301,7 @@ class Delays:
         woken = _wakeup(slices, last)
         last = np.where(slices["begin"][woken] >= calls["begin"][rows], woken, last)
         slept = slices["queued"][last] > slices["begin"][last]
-        # who was woken by a thread of its own process had waited for a lock of the driver, not for the GPU
+        # a thread woken by one of its own process had waited for a lock of the driver, not for the GPU
         by_own = (slices["waker_tid"][last] != 0) & (slices["waker_pid"][last] == slices["pid"][last])
         slept &= ~by_own
         at_once = returned <= np.where(slept, WOKEN_NS, RETURN_NS)
@@ -320,10 +312,7 @@ class Delays:
 
 
 def _wakeup(slices: Columns, last: Ints) -> Ints:
-    """Goes back from a preemption to the sleep just before it: who is woken may lose its CPU at once again.
-
-    That goes for a thread whose control group has used up its quota, too: it is stopped on its way back.
-    """
+    """The sleep just before each preemption: a woken thread may lose its CPU at once, also to a CPU quota."""
     for _ in range(_BACK):
         before = np.maximum(last - 1, 0)
         forced = (slices["flags"][last] & OffFlag.QUEUED) != 0
@@ -346,7 +335,7 @@ class Pending:
         delays: Delays,
         direct: list[Proofs],
     ) -> None:
-        """``direct`` are the proofs on each stream that name it or its device."""
+        """``direct``: the proofs on each stream that name it or its device."""
         self._evidence, self._streams = evidence, streams
         self._ranges, self._delays = ranges, delays
         self._parts: dict[int, dict[int, list[tuple[Ints, Ints]]]] = {}  # by device and process
@@ -362,7 +351,7 @@ class Pending:
             self._add_waits(owner, row, start)
 
     def of(self, device: int, without: int = -1) -> tuple[Ints, Ints]:
-        """When a GPU is known to have work: disjoint, ordered; the work of one process may be left out."""
+        """Return when a GPU is known to have work, disjoint and in order; without the work of one process."""
         parts = [
             part for pid, known in self._parts.get(device, {}).items() if pid != without for part in known
         ]
@@ -373,10 +362,10 @@ class Pending:
         )
 
     def earliest(self, device: int) -> Ints:
-        """Before when a GPU cannot have begun with each thing it was given, ns, stream by stream; 0: any.
+        """Return the earliest begin of each operation of a GPU, ns, stream by stream; 0: any.
 
-        Who had to wait for an event waited for all that its stream was given before it. What the stream was
-        given after it comes behind that.
+        A wait for an event covers all that was enqueued in its stream before the event; operations enqueued
+        after the event begin later than that.
         """
         found = [np.zeros(0, np.int64)]
         for stream in np.flatnonzero(self._streams.device == device).tolist():
@@ -398,20 +387,20 @@ class Pending:
         self._add(owner, start, self._stop(row))
 
     def _recorded(self, begin: Ints) -> Ints:
-        """When the calls that recorded events, known by their begins, had returned."""
+        """Ends of the calls that recorded events, by their begins."""
         rows, calls = self._streams.rows(Role.RECORD), self._evidence.calls
         order = np.lexsort((calls["end"][rows], calls["begin"][rows]))
         first, last = calls["begin"][rows][order], calls["end"][rows][order]
         return last[np.searchsorted(first, begin, side="right") - 1] if len(last) else begin
 
     def _stop(self, row: Ints) -> Ints:
-        """Until when these calls certainly waited."""
+        """Up to when these calls certainly waited."""
         stop: Ints = np.minimum(self._evidence.calls["end"][row] - END_NS, self._delays.surely_waiting[row])
         return stop
 
     @staticmethod
     def _last(work: StreamWork, before: Ints) -> Ints:
-        """The end of the last operation that was begun before, so that with ``START_NS`` 0 means none."""
+        """The latest end of the operations begun before each moment; ``-START_NS`` for none."""
         _rows, begins, reach = work
         place = np.searchsorted(begins, before, side="left") - 1
         return np.where(place >= 0, reach[np.maximum(place, 0)], -START_NS)
@@ -419,7 +408,7 @@ class Pending:
     def _waits(
         self, stream: int, work: StreamWork, known: Proofs, jointly: dict[tuple[int, int], tuple[Ints, Ints]]
     ) -> None:
-        """A wait for the device is for some stream: then all that was enqueued last counts, on whichever."""
+        """Add waits. One for the device is for some stream: the latest enqueue of all its streams counts."""
         evidence, calls = self._evidence, self._evidence.calls
         rows = np.flatnonzero(evidence.group_of(known.row) == Group.SYNC)
         cover, row = known.cover[rows], known.row[rows]
@@ -427,7 +416,7 @@ class Pending:
         queued = time_within(evidence, calls["row"][row], begin, until).queued
         waited_ns = until - begin - queued
         waited = waited_ns > WAIT_NS
-        # what another thread enqueues just after it was called it may have waited for
+        # it may have waited for work that another thread enqueued just after it was called
         event = evidence.role_of(row) == Role.PROVE_EVENT
         before = np.where(event, cover, begin + queued)[waited] + WAIT_NS
         start = self._last(work, before) + START_NS
@@ -447,9 +436,9 @@ class Pending:
         jointly[owner] = rows, np.maximum(start, jointly.get(owner, (rows, start))[1])
 
     def _drained(self, work: StreamWork, known: Proofs, moment: Ints) -> Mask:
-        """Whether all that was given to a stream before each moment was proved complete before it, too.
+        """True where all work enqueued in a stream before a moment was proved complete before it.
 
-        A wait that begins then may return late, but not because of work.
+        A wait that begins then returns late for another reason.
         """
         order = np.argsort(known.at, kind="stable")
         best = np.maximum.accumulate(known.cover[order]) if len(order) else order
@@ -459,19 +448,15 @@ class Pending:
         return drained
 
     def _queries(self, stream: int, work: StreamWork) -> None:
-        """A query that finds work: it was there since the last enqueueing."""
+        """Add queries that found work: it was there since the last enqueue."""
         calls = self._evidence.calls
         rows = self._streams.not_ready(stream)
-        self._add(
-            self._owner(stream),
-            self._last(work, calls["end"][rows]) + START_NS,
-            calls["begin"][rows],
-        )
+        self._add(self._owner(stream), self._last(work, calls["end"][rows]) + START_NS, calls["begin"][rows])
 
     def _copies(self, stream: int, work: StreamWork) -> None:
-        """A copy to the host that took longer than its bytes waited for the work before it.
+        """Add copies to the host that lasted longer than their bytes: they waited for the work before.
 
-        One to page-locked memory that does not wait has no reason to: what takes it long is something else.
+        Not asynchronous ones to page-locked memory: these do not wait.
         """
         evidence, calls = self._evidence, self._evidence.calls
         row = work[0][work[0] >= 0]
@@ -496,6 +481,6 @@ class Pending:
 
 
 def _doubtful(before: Ints, duration: Ints) -> Mask:
-    """Whether a short wait is to say that the GPU was at work for long before it."""
+    """True where a short wait would prove a long time of work before it."""
     doubtful: Mask = (before > LONG_AFTER_NS) & (duration < SURELY_NS)
     return doubtful | ((before > SOON_NS) & (duration < NOTHING_NS))

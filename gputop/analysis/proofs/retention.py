@@ -1,8 +1,8 @@
-"""What of the past a proof about the present may still rest on, as a few of its own call records.
+"""The old call records that a proof about the present may need.
 
-A live explanation keeps the last seconds only. What it drops may still matter: a stream that got work long
-ago and was never waited for blocks its GPU until now, one that was drained does not. So from what is dropped
-these rows are carried over, as they were recorded:
+A live explanation keeps the last seconds only. Older records may still matter: a stream with old work that
+was never waited for blocks its GPU until now, one that was drained does not. So these rows are carried over,
+as they were recorded:
 
 - of each stream the enqueues that returned last, and the call that first proved it empty after them;
 - of each event its last record, since a later wait may name it;
@@ -11,7 +11,7 @@ these rows are carried over, as they were recorded:
   for a device: facts that hold until they are replaced.
 
 Every row carried is true, and the enqueue that returned last is among them, so no stream looks emptier than
-it is. Of a process that has ended nothing is carried.
+it is. Nothing is carried of ended processes.
 """
 
 from __future__ import annotations
@@ -21,16 +21,16 @@ import numpy as np
 from gputop.analysis.evidence.api_classes import H2D, Group, Role, Trait
 from gputop.analysis.evidence.columns import FOREVER, Ints, Mask, first_seen, group_ids
 from gputop.analysis.evidence.evidence import CALL_COLUMNS, SLICE_COLUMNS, Column, Columns, Evidence
-from gputop.analysis.proofs.proofs import COPY_BEFORE, Edge, Events, Proofs, edges, proofs
+from gputop.analysis.proofs.proofs import COPY_BEFORE, Edge, Events, edges, proofs
 from gputop.analysis.proofs.streams import NON_BLOCKING, Devices, HostRanges, Streams
 
 
 def carried(evidence: Evidence) -> tuple[Columns, Columns, Columns]:
-    """(calls, inner calls, stays off the CPU) of the evidence that later evidence needs."""
+    """Return the (calls, inner calls, stays off the CPU) that later evidence needs."""
     calls = evidence.calls.take(_Carry(evidence).keep & _alive(evidence, evidence.calls))
     inner, slices = evidence.inner, evidence.slices
     inner = inner.take(_last(group_ids(inner["pid"], inner["stream"], inner["tid"]), inner["end"]))
-    # from when on a thread is known: its first stay off the CPU, where no birth is on record
+    # a thread without a recorded birth is known from its first stay off the CPU on
     slices = slices.take(np.flatnonzero(np.diff(slices["row"], prepend=-1)))
     return (
         _plain(calls, CALL_COLUMNS),
@@ -44,7 +44,7 @@ def _plain(columns: Columns, dtype: np.dtype[np.void]) -> Columns:
 
 
 def _alive(evidence: Evidence, columns: Columns) -> Mask:
-    """Rows of processes that have not ended since."""
+    """True for rows of processes that have not ended since."""
     alive = np.ones(len(columns), np.bool_)
     for pid, at in evidence.ended.items():
         alive &= (columns["pid"] != pid) | (columns["end"] > at)
@@ -52,7 +52,7 @@ def _alive(evidence: Evidence, columns: Columns) -> Mask:
 
 
 def _last(key: Ints, time: Ints) -> Ints:
-    """The row with the greatest time of each key, the last of several; by key, small numbers."""
+    """The row with the greatest time of each key, a small number; the last of several."""
     size = int(key.max(initial=-1)) + 1
     latest = np.full(size, np.iinfo(np.int64).min)
     np.maximum.at(latest, key, time)
@@ -80,11 +80,11 @@ class _Runs:
         self._number = group_ids(*(column[self._heads] for column in columns))
 
     def number_of(self, rows: Ints) -> Ints:
-        """The number of some rows."""
+        """Return the number of each of some rows."""
         return self._number[np.searchsorted(self._heads, rows, side="right") - 1]
 
     def last(self, time: Ints) -> Ints:
-        """As ``_last`` by these numbers."""
+        """Return ``_last`` by these numbers."""
         if not len(self._heads):
             return self._heads
         latest = np.full(int(self._number.max()) + 1, np.iinfo(np.int64).min)
@@ -96,7 +96,7 @@ class _Runs:
 
 
 class _Carry:
-    """Chooses the calls; ``keep`` marks them."""
+    """The choice of calls; ``keep`` marks them."""
 
     def __init__(self, evidence: Evidence) -> None:
         calls = evidence.calls
@@ -107,7 +107,7 @@ class _Carry:
         self._streams = Streams(evidence, self._devices)
         self._events = Events(evidence, self._streams)
         self.keep: Mask = np.zeros(len(calls), np.bool_)
-        # moments up to which a later proof may reach on each stream, beside "all of it"
+        # moments up to which a later proof may reach on each stream; FOREVER: all of it
         self._moments: list[list[int]] = [[FOREVER] for _ in range(len(self._streams))]
         self._last_end: Ints = np.zeros(len(self._streams), np.int64)  # of each stream's enqueues
         self._facts()
@@ -127,7 +127,7 @@ class _Carry:
         flag = calls["aux"][made] & NON_BLOCKING
         stream = group_ids(calls["pid"][made], calls["stream"][made])
         self.keep[made[_last(group_ids(stream, flag), calls["end"][made])]] = True
-        self.keep[made[_last(stream, np.arange(len(made)))]] = True  # as streams.py takes its GPU
+        self.keep[made[_last(stream, np.arange(len(made)))]] = True  # which decides the stream's GPU
         holds = np.flatnonzero(self._evidence.apis.has(calls["op"], Trait.HOLDS))
         self.keep[holds[_last(group_ids(calls["pid"][holds]), calls["end"][holds])]] = True
         launches = np.flatnonzero((self._groups == Group.LAUNCH) & (calls["ret"] == 0))
@@ -145,7 +145,7 @@ class _Carry:
             self.keep[waits[_first(where.number_of(waits), calls["end"][waits])]] = True
 
     def _records(self) -> None:
-        """The last records of each event, of two: whether the last overlaps another makes it uncertain."""
+        """Keep two records of each event: a last one that overlaps another is uncertain."""
         calls, events = self._calls, self._events
         rows, number = events.row[:-1], events.number
         later = np.append(number[2:] != number[:-2], [True, True])[: len(number)]
@@ -159,14 +159,14 @@ class _Carry:
                 self._moments[number].append(at)
 
     def _drains(self) -> Ints:
-        """Keeps the last enqueues of each stream; returns the calls that proved it empty after them."""
+        """Keep the last enqueues of each stream; return the calls that proved it empty after them."""
         streams = self._streams
         known = proofs(self._evidence, streams, self._devices, self._ranges)
         count = int(np.count_nonzero(streams.enqueue_row >= 0))
         found: set[int] = set()
         for stream in range(len(streams)):
             own = np.flatnonzero(streams.enqueue_stream == stream)
-            # of two, so that one sees whether a copy that waited was alone meanwhile
+            # two, to show whether a waiting copy was alone meanwhile
             own = own[np.argsort(streams.enqueue_end[own], kind="stable")][-2:]
             self._last_end[stream] = streams.enqueue_end[own[-1]]
             self.keep[streams.enqueue_row[own[own < count]]] = True
@@ -176,15 +176,11 @@ class _Carry:
                 found.add(int(every.row[drained][np.argmin(every.at[drained])]))
         rows = np.array(sorted(found), np.int64)
         for stream, (direct, _all) in enumerate(known):
-            self._reach_of(stream, direct, rows)
+            self._moments[stream] += direct.cover[np.isin(direct.row, rows)].tolist()
         return rows
 
-    def _reach_of(self, stream: int, direct: Proofs, rows: Ints) -> None:
-        chosen = np.isin(direct.row, rows)
-        self._moments[stream] += direct.cover[chosen].tolist()
-
     def _keep_drains(self, rows: Ints) -> None:
-        """The proofs themselves, the records that they name, and the copies just before them."""
+        """Keep the proofs, the records that they name, and the copies just before them."""
         calls = self._calls
         self.keep[rows] = True
         named = rows[self._roles[rows] == Role.PROVE_EVENT]
@@ -198,7 +194,7 @@ class _Carry:
             self.keep[before[near]] = True
 
     def _follow(self, edges: list[Edge]) -> None:
-        """Keeps those by which a proof still to come can reach a stream's last work, over two at most."""
+        """Keep the edges over which a later proof can reach a stream's last work, two at most in a row."""
         for edge in edges:
             best = edge.best(np.array(self._moments[edge.one], np.int64))
             best = np.unique(best[best >= 0])
@@ -216,7 +212,7 @@ class _Carry:
             self.keep[rows[places]] = True
 
     def _host_ranges(self) -> None:
-        """Memory that is still page-locked, or was during a copy that is carried."""
+        """Keep ranges that are page-locked now, or were during a carried copy."""
         calls = self._calls
         rows = np.concatenate([self._done(Role.HOST_RANGE), self._done(Role.HOST_FREE)])
         rows = rows[np.argsort(calls["end"][rows], kind="stable")]
@@ -242,7 +238,7 @@ class _Carry:
         return bool(inside.any())
 
     def _captures(self) -> None:
-        """Captures under way, and those during which a call was made that is carried."""
+        """Keep captures under way, and those during which a carried call was made."""
         calls = self._calls
         rows = np.concatenate([self._streams.rows(Role.CAPTURE_BEGIN), self._streams.rows(Role.CAPTURE_END)])
         opened: dict[tuple[int, int], int] = {}
@@ -259,7 +255,7 @@ class _Carry:
         self.keep[np.array(list(opened.values()), np.int64)] = True
 
     def _chosen_devices(self) -> None:
-        """The choice of device before each call that is carried, and the last of each thread."""
+        """Keep the choice of device before each carried call, and the last one of each thread."""
         calls, size = self._calls, len(self._calls)
         sets = (self._roles == Role.SET_DEVICE) & (calls["ret"] == 0)
         if not sets.any():

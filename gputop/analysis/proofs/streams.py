@@ -1,4 +1,4 @@
-"""On which GPU a call works: by the device its thread chose, and the process's way to NVML's numbers."""
+"""The GPU of each call: by the device its thread chose, and the process's mapping to NVML's indices."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputop.engine.gpus.nvml_rows import devices, of_all_hosts, usage
 from probes.samples import ProcessData, listed_gpus
 from probes.source import Sample
 
-_BEFORE = 0xFF  # a choice made out of sight, most often before the process was observed; CUDA counts to 63
+_BEFORE = 0xFF  # an unseen choice, most often from before the attach; CUDA counts to 63
 
 
 class Devices:
@@ -22,11 +22,10 @@ class Devices:
 
     Attributes:
         of_calls: The number for each row of ``evidence.calls``.
-        labels: What each number stands for, in words.
-        index: NVML's index of each number, -1 when it is not known.
+        labels: Name of each number.
+        index: NVML's index of each number, -1 where unknown.
         unsure: For each row of ``evidence.calls`` whether its thread's choice of a GPU may be missing, in a
-            process that works on several: a record was lost since the thread chose one last, or it chose
-            before the process was observed.
+            process on several GPUs: a record was lost since its last choice, or it chose before the attach.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -51,17 +50,17 @@ class Devices:
         self._single = {pid: self._number(pid, self._first(pid)) for pid in several.tolist()}
 
     def number(self, index: int) -> int:
-        """The number of a GPU by NVML's index."""
+        """Return the number of a GPU by NVML's index."""
         return self._known(("gpu", index, 0), f"GPU {index}", index)
 
     def may_work_on(self, number: int) -> set[int]:
-        """Processes whose choice was made before they were observed, and may have been this GPU."""
+        """Return processes that chose before the attach, possibly this GPU."""
         index = self.index[number]
         found = {pid: self._used(pid) for pid in self._single if self._first(pid) and self._several(pid)}
         return {pid for pid, used in found.items() if index in used or not used}
 
     def of(self, calls: Columns) -> Ints:
-        """For calls outside ``evidence.calls``: the GPU of the call that their thread had made before."""
+        """Return the GPU of calls outside ``evidence.calls``: that of their thread's call before."""
         evidence = self._evidence
         outer, row = evidence.calls, evidence.threads.row(calls["tid"])
         if not len(outer) or not len(calls):
@@ -73,7 +72,7 @@ class Devices:
         return np.where(same, self.of_calls[place], first)
 
     def _chosen(self, calls: Columns) -> Ints:
-        """The device number that each call's thread had chosen, as the process counts."""
+        """The device ordinal that each call's thread had chosen."""
         last = self._last_choice(calls)
         chosen: Ints = np.zeros(len(calls), np.int64)
         facts = self._evidence.facts.processes
@@ -84,7 +83,7 @@ class Devices:
         return chosen
 
     def _last_choice(self, calls: Columns) -> Ints:
-        """The row of the last choice of a GPU by the thread of each call, -1 where it made none."""
+        """The row of each call's thread's last choice of a GPU, -1 for none."""
         sets = (self._evidence.role(calls) == Role.SET_DEVICE) & (calls["ret"] == 0)
         if not sets.any():
             return np.full(len(calls), -1, np.int64)
@@ -93,7 +92,7 @@ class Devices:
         return np.where(same, last, -1)
 
     def _unsure(self, calls: Columns, several: Ints) -> Mask:
-        """See ``unsure``; ``several`` are the processes that work on several GPUs."""
+        """See ``unsure``; ``several``: processes on several GPUs."""
         begin, end = self._evidence.lost
         if self._evidence.choices_kept:
             begin, end = subtract((begin, end), self._evidence.unkept)
@@ -108,7 +107,7 @@ class Devices:
         return lost & np.isin(calls["pid"].astype(np.int64), several)
 
     def _first(self, pid: int) -> int:
-        """The device of a thread that has chosen none in sight."""
+        """The device of a thread without a recorded choice."""
         facts = self._facts(pid)
         unseen = facts.get("cuda_devices_missed") is True or facts.get("cuda_devices_hidden") is True
         return _BEFORE if unseen else 0
@@ -128,23 +127,21 @@ class Devices:
         return self._known(("process", pid, ordinal), f"{device} of process {pid}", index)
 
     def _several(self, pid: int) -> bool:
-        """Whether a process may work on several GPUs."""
+        """True if a process may work on several GPUs."""
         return pid not in self._one_choice or len(self._used(pid)) > 1
 
     def _used(self, pid: int) -> tuple[int, ...]:
-        """NVML's indices of the GPUs that a process may use: those listed, else all that it sees."""
+        """NVML's indices of the GPUs that a process may use: those where NVML lists it, else all it sees."""
         if pid not in self._uses:
-            self._uses[pid] = self._find_used(pid)
+            try:
+                used = self._by_nvml(pid) or tuple(visible_devices(self._facts(pid), self._gpus))
+            except UnknownGpuError:
+                used = ()
+            self._uses[pid] = used
         return self._uses[pid]
 
-    def _find_used(self, pid: int) -> tuple[int, ...]:
-        try:
-            return self._by_nvml(pid) or tuple(visible_devices(self._facts(pid), self._gpus))
-        except UnknownGpuError:
-            return ()
-
     def _by_nvml(self, pid: int) -> tuple[int, ...]:
-        """The GPUs on which NVML has listed a process."""
+        """The GPUs on which NVML lists a process."""
         if self._listed is None:
             self._listed = Attribution(_usage(self._evidence), self._gpus, self._evidence.facts.processes)
         use = self._listed.of(pid, {})
@@ -174,7 +171,7 @@ def _gpus(evidence: Evidence) -> list[Device]:
 
 
 def _usage(evidence: Evidence) -> Usage:
-    """The GPUs that NVML has listed a process on; none of a GPU that is cut, whose parts it does not name."""
+    """The GPUs on which NVML lists each process; without partitioned ones, whose parts it does not name."""
     found: Usage = {}
     for sample in evidence.gpus:
         cut = {int(row.get("index", 0)) for row in listed_gpus(sample) if row.get("mig_enabled") is True}
@@ -185,26 +182,26 @@ def _usage(evidence: Evidence) -> Usage:
     return found
 
 
-# Which stream a call gives work to, and what is known about streams: their GPU, their kind, captures.
+# The stream of each call; a stream's GPU, kind and captures.
 
 LEGACY, PER_THREAD = 0, 2  # handles of the default streams; 1 is another name of the legacy one
-CROWD = 1  # so no stream has it: all streams of a GPU of a process that names more than can be distinguished
+CROWD = 1  # no stream's handle: stands for all streams on a GPU of a process with too many of them
 NON_BLOCKING = 1  # cudaStreamNonBlocking
 _NOT_READY = 600
-# a process has some 70 (PyTorch's pools) for each GPU; each is compared with all others, so a file that makes
-# up a million of them would take hours
+# a process has some 70 (PyTorch's pools) per GPU; each is compared with all others, so a forged file with a
+# million of them would need hours
 MOST_STREAMS = 16384
 
 
 class Streams:
-    """All streams that received work, and the calls that concern them.
+    """All streams that received work, and their calls.
 
     Attributes:
         device, pid, handle: Of each stream.
-        blocking: Whether it is known to synchronise with the legacy default stream.
+        blocking: True if it is known to synchronise with the legacy default stream.
         enqueue_stream, enqueue_begin, enqueue_end, enqueue_row, enqueue_thread: One entry per operation;
-            ``row`` is -1 for what a group of collectives started and for calls still under way.
-        captures: For each process: when some of its streams were captured into a graph, and not run.
+            ``row`` is -1 for operations of a group of collectives and for calls still under way.
+        captures: For each process: when any of its streams was captured into a graph.
     """
 
     def __init__(self, evidence: Evidence, devices: Devices) -> None:
@@ -212,7 +209,7 @@ class Streams:
         self._devices = devices
         calls, inner = evidence.calls, evidence.inner
         self._roles = roles = evidence.role(calls)
-        # of ten million calls few do anything else than to give work
+        # of ten million calls few do not enqueue
         self._rare = np.flatnonzero((calls["ret"] == 0) & ~calls["abandoned"] & (roles != Role.ENQUEUE))
         enqueues = ((roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)) & (
             (calls["ret"] == 0) | calls["abandoned"]
@@ -220,7 +217,7 @@ class Streams:
         rows = np.flatnonzero(enqueues)
         rows = rows[~self.into_graphs(rows)]
         device, thread, handle = devices.of_calls[rows], calls["row"][rows], calls["stream"][rows]
-        # of ten million operations few go to another stream than the one before: only those are looked at
+        # of ten million operations few go to another stream than the one before: only those are named
         heads = np.flatnonzero(_changes(thread) | _changes(handle) | _changes(device))
         inner_device, inner_rows = devices.of(inner), np.arange(len(inner))
         named = zip(
@@ -256,7 +253,7 @@ class Streams:
     # -- which stream -------------------------------------------------------------------------------
 
     def _device(self, every: Ints) -> Ints:
-        """The GPU of each stream: where it was made last, else where it was given work last."""
+        """The GPU of each stream: where it was made last, else that of its last operation."""
         device = np.full(len(self), every[0] if len(every) else 0)
         if not len(every) or (every == every[0]).all():
             return device
@@ -270,18 +267,18 @@ class Streams:
         return device
 
     def number(self, rows: Ints) -> Ints:
-        """The stream that each of these calls names; -1 when it never received work."""
+        """Return the stream of each of these calls; -1 if it never received work."""
         return self._known.find(*_names(self._evidence.calls, rows, self._devices.of_calls[rows]))
 
     def rows(self, role: Role) -> Ints:
-        """Calls of a role that succeeded and returned; of any but ``ENQUEUE``."""
+        """Return calls of a role, except ``ENQUEUE``, that succeeded and returned."""
         rows: Ints = self._rare[self._roles[self._rare] == role]
         return rows
 
     # -- what is known about streams ----------------------------------------------------------------
 
     def _add_open_calls(self) -> None:
-        """A call that had not returned at the end may give any stream of its process work."""
+        """Add calls that had not returned at the end: each may enqueue in any stream of its process."""
         table = self._evidence.open_calls
         roles = self._evidence.apis.role.take(table["op"], mode="clip")
         for call in table[(roles == Role.ENQUEUE) | (roles == Role.COPY_SYNC)]:
@@ -294,7 +291,7 @@ class Streams:
             self.enqueue_thread = np.append(self.enqueue_thread, np.full(len(own), thread))
 
     def _blocking(self) -> Column:
-        """Streams that were only ever made without the non-blocking flag, and per-thread default streams."""
+        """Streams that were always made without the non-blocking flag, and per-thread default streams."""
         calls = self._evidence.calls
         made = self.rows(Role.CREATE_STREAM)
         known: dict[tuple[int, int], bool] = {}
@@ -313,7 +310,7 @@ class Streams:
         )
 
     def into_graphs(self, rows: Ints) -> Mask:
-        """Operations that were put into a graph: on a stream between the begin and end of its capture."""
+        """True for operations put into a graph: on a stream between the begin and end of its capture."""
         calls = self._evidence.calls
         inside: Mask = np.zeros(len(rows), np.bool_)
         begins, ends = self.rows(Role.CAPTURE_BEGIN), self.rows(Role.CAPTURE_END)
@@ -349,7 +346,7 @@ class Streams:
         }
 
     def captured(self, rows: Ints) -> Mask:
-        """Calls that may have been put into a graph instead of being done: made during any capture."""
+        """True for calls that may have been put into a graph: made during any capture."""
         calls = self._evidence.calls
         result: Mask = np.zeros(len(rows), np.bool_)
         for pid, (begin, end) in self.captures.items():
@@ -358,12 +355,12 @@ class Streams:
             result |= (calls["pid"][rows] == pid) & (last > first)
         return result
 
-    # -- what was put into streams ------------------------------------------------------------------
+    # -- the operations of streams ------------------------------------------------------------------
 
     def _sort(self) -> None:
-        """Puts the operations of each stream in the order of their return; waits for events beside them."""
+        """Sort the operations of each stream by their return, and find waits for events and queries."""
         calls = self._evidence.calls
-        # ten million: by stream with a sort of small numbers, then by end where that is not so already
+        # ten million: by stream with a sort of small numbers, then by end where they are not yet in order
         small = self.enqueue_stream.astype(np.uint16) if len(self) <= 1 << 16 else self.enqueue_stream
         self.enqueue_stream = small
         # as indices only; half the memory of ten million
@@ -381,12 +378,12 @@ class Streams:
         self._denied_stream = self.number(self._denied)
 
     def operations(self, stream: int) -> Column:
-        """A stream's operations, as indices into the ``enqueue_`` columns, by their return."""
+        """Return a stream's operations, as indices into the ``enqueue_`` columns, by their return."""
         mine: Column = self._order[self._first[stream] : self._first[stream + 1]]
         return mine
 
     def work_of(self, streams: list[int]) -> tuple[Ints, Ints, Ints]:
-        """(row, begin, latest end so far) of some streams' operations and waits for events, by begin."""
+        """Return (row, begin, latest end so far) of some streams' operations and event waits, by begin."""
         calls = self._evidence.calls
         own = np.concatenate([self.operations(stream) for stream in streams])
         waits = self._wait_rows[np.isin(self._wait_stream, streams)]
@@ -397,7 +394,7 @@ class Streams:
         return rows[order], begins[order], np.maximum.accumulate(ends[order])
 
     def peers(self, stream: int) -> list[int]:
-        """The streams that wait for what is put into this one, and it for theirs."""
+        """Return the streams that wait for the operations of this one, and it for theirs."""
         alike = (self.pid == self.pid[stream]) & (self.device == self.device[stream])
         if self.handle[stream] == LEGACY:
             return [int(peer) for peer in np.flatnonzero(alike & self.blocking)]
@@ -405,16 +402,16 @@ class Streams:
         return [int(peer) for peer in np.flatnonzero(alike & (self.handle == LEGACY))]
 
     def is_of_one_gpu(self, stream: int) -> bool:
-        """Whether waiting for its GPU ends its work: of a crowd it is not known which stream is of which."""
+        """True if a wait for its GPU ends its work: the streams of a crowd may be on several GPUs."""
         return self.handle[stream] != CROWD or len(np.unique(self.device[self.pid == self.pid[stream]])) == 1
 
     def not_ready(self, stream: int) -> Ints:
-        """Queries that found a stream at work."""
+        """Return the queries that found a stream at work."""
         rows: Ints = self._denied[self._denied_stream == stream]
         return rows
 
     def held(self) -> set[int]:
-        """Processes whose streams may wait for something else than their own GPU's work."""
+        """Return processes whose streams may wait for something other than their own GPU's work."""
         calls = self._evidence.calls
         pids = set(np.unique(calls["pid"][self._evidence.apis.has(calls["op"], Trait.HOLDS)]).tolist())
         for pid in np.unique(calls["pid"][self._wait_rows]).tolist():
@@ -424,9 +421,9 @@ class Streams:
 
 
 def _names(calls: Columns, rows: Ints, device: Ints) -> tuple[Column, Column, Column, Column]:
-    """What names a stream; default streams are one per GPU, and per thread where they say so.
+    """The identity of each call's stream; a default stream is one per GPU, or per thread.
 
-    A stream that was made belongs to one GPU, whichever is current when something is put into it.
+    A created stream belongs to one GPU, whichever is current when a call enqueues in it.
     """
     handle = calls["stream"][rows]
     handle = np.where(handle == 1, np.uint64(LEGACY), handle)
@@ -436,10 +433,9 @@ def _names(calls: Columns, rows: Ints, device: Ints) -> tuple[Column, Column, Co
 
 
 def _crowds(names: Sequence[Column], number: Ints, device: Ints) -> list[Column]:
-    """Names where those processes that have most streams have one for each GPU, until they are not too many.
+    """Names with one stream per GPU for the processes that have most, so that a forged file hides no others.
 
-    No call names such a stream, so that it ends where the process waits for the whole GPU, or is gone: nobody
-    can keep others' streams from being explained by making up streams.
+    No call names such a stream: its work ends where the process waits for the whole GPU, or ends.
     """
     pid, handle, thread, where = names
     _, first = np.unique(number, return_index=True)
@@ -462,16 +458,13 @@ def _changes(column: Column) -> Mask:
     return result
 
 
-# Work of a lost record only: on a stream that no record names, so that no proof needs it.
-
-
 class Unseen:
-    """When each GPU is free of such work.
+    """When each GPU is free of work of lost records, on streams that no other record names.
 
     Args:
-        evidence: What was observed.
+        evidence: The recorded evidence.
         devices: The GPU of each call.
-        streams: Which calls wait for a whole GPU.
+        streams: The calls that wait for a whole GPU.
     """
 
     def __init__(self, evidence: Evidence, devices: Devices, streams: Streams) -> None:
@@ -485,7 +478,7 @@ class Unseen:
         self._waits = self._waits[~devices.unsure[self._waits]]
 
     def excluded(self, device: int, at: Ints, until: Ints) -> Mask:
-        """Whether no such work can be on a GPU from each of these moments up to another."""
+        """True where no such work can be on a GPU from each of these moments up to another."""
         free: Mask = np.ones(len(at), np.bool_)
         if not len(self._lost_until) and not len(self._unsure):
             return free
@@ -502,11 +495,11 @@ class Unseen:
             ends = np.append(np.minimum.accumulate(calls["end"][waits][::-1])[::-1], FOREVER)
             waited = ends[np.searchsorted(calls["begin"][waits], lost, side="left")] <= at
             gone = self._evidence.ended.get(pid, FOREVER) <= at
-            free &= (waited & ~within) | gone | (lost <= self._born(pid))
+            free &= (waited & ~within) | gone | (lost <= born_ns(self._evidence, pid))
         return free
 
     def _unsure_until(self, pid: int, at: Ints, until: Ints) -> tuple[Ints, Mask]:
-        """(when the last unsure call of a process before each moment ended, whether one lies behind it)."""
+        """(end of a process's last unsure call before each moment, whether one begins before ``until``)."""
         calls = self._evidence.calls
         rows = self._unsure[calls["pid"][self._unsure] == np.uint32(pid)]
         begin, end = np.sort(calls["begin"][rows]), np.sort(calls["end"][rows])
@@ -514,20 +507,21 @@ class Unseen:
         last = np.append(np.int64(-FOREVER), end)[before]
         return last, np.searchsorted(begin, until, side="left") > before
 
-    def _born(self, pid: int) -> int:
-        """When a process began; -FOREVER where it was there before."""
-        threads = self._evidence.threads
-        born = threads.known[threads.pid == pid] if pid in self._evidence.complete else threads.known[:0]
-        return int(born.min()) if len(born) else -FOREVER
+
+def born_ns(evidence: Evidence, pid: int) -> int:
+    """Return when a process began; -FOREVER where that was before the recording."""
+    threads = evidence.threads
+    born = threads.known[threads.pid == pid] if pid in evidence.complete else threads.known[:0]
+    return int(born.min()) if len(born) else -FOREVER
 
 
-# Which host memory is page-locked, as far as its allocation was seen.
+# Page-locked host memory whose allocation was recorded.
 
 _KNOWN_ADDRESSES = 4096  # a program that page-locks more ranges than this reuses few of them
 
 
 class HostRanges:
-    """Page-locked ranges per process, with the time in which they are."""
+    """Page-locked ranges per process, with their lifetimes."""
 
     def __init__(self, evidence: Evidence) -> None:
         calls = evidence.calls
@@ -554,7 +548,7 @@ class HostRanges:
                 return
 
     def pinned(self, pid: Column, address: Column, time: Column) -> Column:
-        """Whether each address was page-locked then, by an allocation that was seen."""
+        """True where an address was page-locked then, by a recorded allocation."""
         result = np.zeros(len(pid), np.bool_)
         for number in np.unique(pid).tolist():
             ranges = np.array(self._ranges.get(int(number), ()), np.uint64).reshape(-1, 4)
@@ -573,12 +567,12 @@ class HostRanges:
         return result
 
     def certain(self, pid: int) -> bool:
-        """Whether memory that was not seen to be page-locked is pageable for certain."""
+        """True if memory without a recorded page lock is pageable for certain."""
         return pid in self._complete
 
 
 def _inside(ranges: Column, address: Column, time: Ints) -> Column:
-    """For very many addresses: the ranges one after the other."""
+    """As ``pinned``, range by range: for very many addresses."""
     result = np.zeros(len(address), np.bool_)
     for low, high, begin, end in ranges.tolist():
         result |= (address >= low) & (address < high) & (time >= int(begin)) & (time < int(end))

@@ -1,4 +1,4 @@
-"""What a GPU was given, as queues: when each operation ends, by its duration and the rates of copies."""
+"""The operations of a GPU as queues, which give the end of each by its duration; the rates of copies."""
 
 from __future__ import annotations
 
@@ -15,24 +15,22 @@ from gputop.analysis.proofs.gaps import GpuTime, StreamEmpty
 from probes.samples import listed_gpus
 
 PINNED_RATE = 12.0  # bytes per ns of a copy from page-locked memory where the link is not known (PCIe 3 x16)
-UNSTAGED = 0.03  # ns that the CPU takes to copy a byte within memory, where no copy says it
-COPY_NS = 1_500.0  # what a copy takes beside its bytes
-LARGE = 256 << 10  # bytes; of smaller copies a call's own time is too much
+UNSTAGED = 0.03  # ns in which the CPU copies a byte within memory, where no copy shows it
+COPY_NS = 1_500.0  # fixed time of a copy
+LARGE = 256 << 10  # bytes; for smaller copies the call's own time is too large a part
 NEAR_NS = 100_000  # a call that begins this soon after a copy waits for that copy
-FEWEST = 3  # copies that say how fast they go
-USUAL = 0.3  # quantile: what takes longer was held up
+FEWEST = 3  # copies that determine a rate
+USUAL = 0.3  # quantile: slower copies were delayed
 LEAST_COPY_ERROR = 0.05  # of a rate that was learned
 OTHERS_ERROR = 0.1  # more, of a rate that was learned of other copies
-WORST_COPY = (
-    32.0  # times as long as the lanes allow: slower links are rare, by their machine or by others on them
-)
+WORST_COPY = 32.0  # times as long as the lanes allow: slower links are rare
 WAITED_NS = 20_000  # a wait that is shorter may not have waited
 LONGER = 1.1  # times as long as staging alone: such a copy waited for the one before
 
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """What a byte takes, ns; ``error``: how much longer or shorter that may be, as a share of it."""
+    """Time per byte, ns; ``error``: its error, as a share."""
 
     ns: float
     error: float
@@ -43,8 +41,8 @@ class CopyRates:
     """Rates by direction and by whether the host's memory is page-locked.
 
     Attributes:
-        staging: What the CPU takes to stage a byte, ns; None where no copy says it.
-        doubt: By which share the time of all copies may be off.
+        staging: Time in which the CPU stages a byte, ns; None where no copy shows it.
+        doubt: Error of the time of all copies, as a share.
     """
 
     known: dict[tuple[int, bool], Rate]
@@ -53,7 +51,7 @@ class CopyRates:
     doubt: float = 0.0
 
     def of(self, direction: int, *, pinned: bool) -> Rate:
-        """That of one kind of copies: its own, else of others of its direction, of any others, the usual."""
+        """Return the rate of one kind of copy: its own, else one of its direction, any other, the usual."""
         other = D2H if direction == H2D else H2D
         for kind in ((direction, pinned), (direction, not pinned), (other, pinned), (other, not pinned)):
             if kind in self.known:
@@ -66,7 +64,7 @@ NO_RATES = CopyRates({}, Rate(1 / PINNED_RATE, 0.0), None)
 
 
 def link_rate(evidence: Evidence) -> float:
-    """Bytes per ns of a copy over the link of a GPU: 0.8 of what NVML says of its lanes, else PCIe 3 x16."""
+    """Return the bytes per ns over a GPU's link: 0.8 of its lanes' rate by NVML, else that of PCIe 3 x16."""
     for sample in reversed(evidence.gpus):
         for gpu in listed_gpus(sample):
             generation, width = gpu.get("pcie_generation"), gpu.get("pcie_width")
@@ -76,14 +74,14 @@ def link_rate(evidence: Evidence) -> float:
 
 
 def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit: Ints) -> CopyRates:
-    """What copies say.
+    """Return the rates that some copies show.
 
     Args:
-        evidence: What was observed.
+        evidence: The recorded evidence.
         rows: Calls that copy between host and GPU.
-        pinned: Whether the host's memory of each is page-locked.
-        alone: Calls that gave a stream work in which all before had ended.
-        limit: Of each copy when it was proved to have ended at the latest.
+        pinned: True where the host's memory is page-locked.
+        alone: Calls that enqueued in a stream in which all work had ended.
+        limit: The latest possible end of each copy, by the proofs.
     """
     calls = evidence.calls
     large = np.flatnonzero(calls["bytes"][rows] >= LARGE)
@@ -93,7 +91,7 @@ def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit:
     nominal = 1 / link_rate(evidence)
     if not len(rows):
         return CopyRates({}, Rate(nominal, 0.0), None)
-    # no copy may end later than it is proved to: so fast they are at least
+    # no copy ends later than its limit, which bounds the rate
     bound = limit < FOREVER // 2
     most = (limit - calls["begin"][rows])[bound] / size[bound]
     slowest = max(min(float(most.min(initial=np.inf)), _seen(evidence), WORST_COPY * nominal), nominal)
@@ -120,7 +118,7 @@ def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit:
 
 
 def _read(whole: float, staging: float, nominal: float, known: dict[tuple[int, bool], Rate]) -> Rate:
-    """That of copies to pageable memory: the CPU takes a part of the call, beside the link or after it."""
+    """The rate of copies to pageable memory: the CPU needs a part of the call, beside the link or after."""
     least, most = max(whole - staging, nominal), max(whole, nominal)
     like = next((known[one] for one in ((D2H, True), (H2D, False), (H2D, True)) if one in known), None)
     if like is not None and least * (1 - 2 * LEAST_COPY_ERROR) <= like.ns <= most * (
@@ -132,7 +130,7 @@ def _read(whole: float, staging: float, nominal: float, known: dict[tuple[int, b
 
 
 def _seen(evidence: Evidence) -> float:
-    """ns that a byte takes at most, by the fastest traffic that NVML saw on the link."""
+    """Time per byte at most, ns, by the fastest traffic that NVML saw on the link."""
     most = max(
         (
             float(gpu.get(key) or 0)
@@ -146,7 +144,7 @@ def _seen(evidence: Evidence) -> float:
 
 
 def _quantile(duration: Floats, size: Floats) -> float | None:
-    """ns a byte of usual copies, by the largest of them; None of too few."""
+    """Time per byte of usual copies, ns, by the largest of them; None of too few."""
     if len(duration) < FEWEST:
         return None
     big = size >= np.median(size)
@@ -154,7 +152,7 @@ def _quantile(duration: Floats, size: Floats) -> float | None:
 
 
 class _Copies:
-    """Copies, and which of them show how long they took."""
+    """Copies, and which of them show their duration."""
 
     def __init__(self, evidence: Evidence, rows: Ints, pinned: Mask, alone: Mask) -> None:
         calls = evidence.calls
@@ -180,33 +178,30 @@ class _Copies:
         self._next: Ints = np.where(follows, place, -1)
 
     def staging(self) -> tuple[Floats, Floats]:
-        """(ns, bytes) of copies that the CPU staged, and had to wait for nothing."""
-        chosen = self._alone & ~self._pinned & (self._direction == H2D)
-        chosen = self._calm(chosen)
+        """Return (ns, bytes) of copies that the CPU staged without waiting."""
+        chosen = self._calm(self._alone & ~self._pinned & (self._direction == H2D))
         return (self._end - self._begin)[chosen].astype(np.float64), self._size[chosen]
 
     def moved(self, direction: int, *, pinned: bool) -> tuple[Floats, Floats]:
-        """(ns, bytes) of copies that the link was at for a known time."""
+        """Return (ns, bytes) of copies with a known time on the link."""
         kind = (self._direction == direction) & (self._pinned == pinned)
         if direction == D2H or pinned:
             whole = np.where(self._inside | ~np.bool_(pinned), self._end - self._begin, 0)
-            # what is given by the call alone begins when that returns
+            # an enqueued copy begins when its call returns
             whole = np.where(
                 self._waited >= 0, self._waited - np.where(pinned, self._end, self._begin), whole
             )
             whole = np.where(self._inside, self._end - self._begin, whole)
             chosen = self._calm(kind & self._alone & (whole > 0))
             return whole[chosen].astype(np.float64), self._size[chosen]
-        # staged: until a wait behind it ended, or until the next one had waited for it and was staged, too
+        # staged: until a wait behind it ended, or until the next one, which waited for it, was staged, too
         behind = self._next
         period = np.where(behind >= 0, self._end[behind] - self._end, 0)
         alone = np.where(self._alone, self._end - self._begin, 0)
         staged = _quantile(*self.staging())
-        waits = behind >= 0
+        waits = (behind >= 0) & (staged is not None)
         if staged is not None:
             waits &= period > LONGER * staged * self._size
-        else:
-            waits[:] = False
         whole = np.where(
             waits, period, np.where((alone > 0) & (self._waited >= 0), self._waited - self._begin, 0)
         )
@@ -215,12 +210,12 @@ class _Copies:
         return whole[chosen].astype(np.float64), self._size[chosen]
 
     def _calm(self, chosen: Mask, held_up: Mask | None = None) -> Mask:
-        """Those whose thread always had its CPU, if there are enough."""
+        """The copies whose thread always had its CPU, if there are enough."""
         calm: Mask = chosen & ~(self._held_up if held_up is None else held_up)
         return calm if np.count_nonzero(calm) >= FEWEST else chosen
 
 
-# What a GPU was given, as queues: when each operation ends if its duration is known.
+# The queues: when each operation ends if its duration is known.
 
 UNIT_NS = 16  # of the running maximum: ten million queues of an hour fit into 64 bits
 START_NS = 3_000  # from the return of a launch to the kernel's begin (2 to 10 us on real GPUs)
@@ -230,10 +225,7 @@ FILL_RATE = 1_500.0  # bytes per ns, fills and copies within the device: half of
 
 @dataclass(frozen=True, slots=True)
 class _Parts:
-    """First operation of each part between two proofs, the part of each operation, when it was ready.
-
-    ``ready`` counts ``UNIT_NS`` from ``base``.
-    """
+    """First operation of each part between two proofs; part and ready time (in ``UNIT_NS``) of each one."""
 
     head: Ints
     number: Ints
@@ -243,20 +235,20 @@ class _Parts:
 
 @dataclass(frozen=True)
 class Queue(Tabular):
-    """Operations of one GPU, stream by stream in the order of their return. All columns: one row each.
+    """Operations of one GPU, stream by stream in the order of their return, a row each.
 
     Attributes:
         row: Row of the call, -1 for a part of a group of collectives.
-        thread: Row of the thread that gave it.
-        ready: When the GPU could begin with it at the earliest, ns.
+        thread: Row of the thread that enqueued it.
+        ready: The earliest time at which the GPU could begin it, ns.
         group: Rows between two proofs of emptiness of one stream, counted from 0.
-        limit: When it was proved to have ended at the latest, ns.
-        kernel: Whether its duration is not known; the others are copies and fills.
+        limit: The latest possible end, by the proofs, ns.
+        kernel: True if its duration is unknown; the others are copies and fills.
         fixed: The duration of those, ns.
-        staged: Whether the CPU staged such a copy to the device inside the call, once its stream was empty.
-        kind: The same kernel of the same process has the same number, counted from 0; -1 for the others.
+        staged: True if the CPU staged such a copy to the device inside the call, once its stream was empty.
+        kind: Number of the kernel in its process, from 0; -1 for the others.
         streams: Number of streams.
-        rates: How fast its copies over the link go.
+        rates: The rates of its copies over the link.
     """
 
     row: Ints
@@ -276,14 +268,14 @@ class Queue(Tabular):
 
     @cached_property
     def _parts(self) -> _Parts:
-        """What running the queue needs of it whatever the durations are: it is run many times."""
+        """What does not depend on the durations: a queue is run many times."""
         head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
         number = np.repeat(np.arange(len(head)), np.diff(np.append(head, len(self))))
         base = int(self.ready.min())
         return _Parts(head, number, base, (self.ready - base) // UNIT_NS)
 
     def ends(self, duration: Floats) -> Ints:
-        """When each operation ends, ns, given its duration (ns) and no proof but the queues' begins."""
+        """Return the end of each operation, ns, by its duration (ns) without the limits."""
         if not len(self):
             return self.ready
         parts = self._parts
@@ -307,7 +299,7 @@ class Queue(Tabular):
         return ends
 
     def real(self, duration: Floats) -> Floats:
-        """What each operation takes, ns, of a given duration once the proofs are heeded."""
+        """Return the duration of each operation within its limit, ns."""
         end = np.minimum(self.ends(duration), self.limit)
         before = np.append(0, end[:-1])
         before[np.append(True, self.group[1:] != self.group[:-1])] = 0
@@ -315,17 +307,17 @@ class Queue(Tabular):
         return real
 
     def idle(self, duration: Floats) -> tuple[Ints, Ints]:
-        """Disjoint intervals, in order, in which no stream has work under way; the last has no end."""
+        """Return disjoint intervals in order without work under way; the last has no end."""
         if not len(self):
             return self.ready, self.ready
         whole = self.ends(duration)
         end = np.minimum(whole, self.limit)
         if self.streams > 1:
-            # what a proof cuts off is cut off at its end; in whole units, so that nothing is left between two
+            # a limit cuts an operation off at its end; in whole units, so that nothing is left between two
             length = np.rint(duration / UNIT_NS).astype(np.int64) * UNIT_NS
             begin, end = union(np.minimum(whole - length, end), end)
             return end, np.append(begin[1:], FOREVER)
-        # one stream does one thing after the other: the last one given is the last to end
+        # one stream runs one operation after the other: the last one enqueued ends last
         late = np.flatnonzero(self.ready[1:] > end[:-1])  # of a busy GPU few
         low, high = end[late], np.minimum(self.ready[late + 1], end[late + 1])
         keep = high > low
@@ -333,7 +325,7 @@ class Queue(Tabular):
 
 
 def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = None) -> Queue:
-    """Everything that one GPU was given; with ``most`` the first so many operations, stream by stream."""
+    """Return the queue of one GPU; with ``most`` the first so many operations, stream by stream."""
     streams, calls = gpu.streams, evidence.calls
     mine = np.flatnonzero(streams.device == device).tolist()
     orders = [streams.operations(stream) for stream in mine]
@@ -350,9 +342,9 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
         groups = np.where(row >= 0, evidence.group_of(known), np.uint8(Group.COLLECTIVE))
     copies = (groups == Group.COPY) | (groups == Group.SET)
     runs = among(groups, (Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE))
-    if len(calls):  # in a stream, and no work of the GPU
+    if len(calls):  # host functions and the like are in a stream, but no work of the GPU
         runs &= ~((row >= 0) & evidence.apis.has(calls["op"][known], Trait.HOLDS))
-    # a call that never returned may have given something when it was called
+    # a call that never returned may have enqueued when it began
     abandoned = ready > evidence.end_ns + START_NS
     ready = np.where(abandoned, streams.enqueue_begin[order], ready)
     group, limit = _proofs(
@@ -376,7 +368,7 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
 
 
 def _alone(evidence: Evidence, row: Ints, works: Mask, group: Ints, limit: Ints) -> Ints:
-    """Calls that gave work to a stream in which all work before was proved to have ended."""
+    """Calls that enqueued in a stream in which all work before was proved to have ended."""
     at = np.flatnonzero(works & (row >= 0))
     known = at[np.append(True, group[at][1:] != group[at][:-1])[: len(at)]]
     before = np.searchsorted(group, group[known]) - 1  # the last operation of the part before
@@ -387,7 +379,7 @@ def _alone(evidence: Evidence, row: Ints, works: Mask, group: Ints, limit: Ints)
 
 
 def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
-    """(group, limit) of each operation: between which proofs it lies, and the time of the later one."""
+    """(group, limit) of each operation: the proofs between which it lies, and the time of the later one."""
     groups, limits, count = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)], 0
     for known, end in zip(empty, ends, strict=True):
         place = np.searchsorted(end, known.cover, side="right")
@@ -402,10 +394,10 @@ def _proofs(empty: list[StreamEmpty], ends: list[Ints]) -> tuple[Ints, Ints]:
 def _copies(
     evidence: Evidence, gpu: GpuTime, row: Ints, copies: Mask, alone: Ints, limit: Ints
 ) -> tuple[Floats, Mask, CopyRates]:
-    """(duration, whether staged) of copies and fills, by their bytes, 0 of the others; how fast they go.
+    """(duration, True if staged) of copies and fills, by their bytes, 0 of the others; their rates.
 
-    The CPU moves a staged copy into the driver's buffers inside the call, so that no engine of the GPU is at
-    it for much of that time.
+    The CPU moves a staged copy into the driver's buffers inside the call; the GPU's engines are idle for much
+    of that time.
     """
     fixed, staged = np.zeros(len(row), np.float64), np.zeros(len(row), np.bool_)
     at = np.flatnonzero(copies & (row >= 0))
@@ -424,13 +416,13 @@ def _copies(
 
 
 def _over_link(evidence: Evidence, rows: Ints, pinned: Mask, staged: Mask, rates: CopyRates) -> Floats:
-    """What copies over the link take once they were given, ns."""
+    """Time of copies over the link from their enqueue on, ns."""
     calls = evidence.calls
     size, direction = calls["bytes"][rows].astype(np.float64), calls["direction"][rows]
     per_byte = np.zeros(len(rows))
     for kind, locked in ((H2D, False), (H2D, True), (D2H, False), (D2H, True)):
         per_byte[(direction == kind) & (pinned == locked)] = rates.of(kind, pinned=locked).ns
-    # what the link has not moved while the CPU staged it follows after the call, which may have waited before
+    # bytes not moved while the CPU staged them follow after the call, which may have waited before
     before = (calls["end"][rows] - calls["begin"][rows]).astype(np.float64)
     if rates.staging is not None:
         before = np.minimum(before, rates.staging * size)
@@ -439,7 +431,7 @@ def _over_link(evidence: Evidence, rows: Ints, pinned: Mask, staged: Mask, rates
 
 
 def paced(evidence: Evidence, gpu: GpuTime, queue: Queue, rates: CopyRates) -> Queue:
-    """The queue with copies that go as fast as this."""
+    """Return the queue with other rates of copies."""
     calls, known = evidence.calls, np.maximum(queue.row, 0)
     at = np.flatnonzero(~queue.kernel & (queue.row >= 0))
     at = at[(evidence.group_of(known[at]) == Group.COPY) & np.isin(calls["direction"][known[at]], (H2D, D2H))]
@@ -451,7 +443,7 @@ def paced(evidence: Evidence, gpu: GpuTime, queue: Queue, rates: CopyRates) -> Q
 
 
 def _kinds(evidence: Evidence, row: Ints, runs: Mask) -> Ints:
-    """Kernels by process, function and handle; exact, so that no two kernels are taken for one."""
+    """Number of each kernel, by process, function and handle: exact, never two kernels as one."""
     calls = evidence.calls
     at = np.flatnonzero(runs & (row >= 0))
     kind = np.full(len(row), -1, np.int64)
