@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from gputop.simgpu import ensure_built
-from probes.code import elf, libraries, parsing
+from probes.code import elf, libraries, parsing, reader_child
 from probes.code.libraries import Target
 from probes.files import file_reader, maps, reader_protocol, untrusted_files
 from probes.proc.procfs import descendants
@@ -192,6 +192,27 @@ def test_when_the_child_itself_is_killed_there_is_another_one(child: file_reader
     with untrusted_files.opened(runtime().path, runtime().identity) as file:
         assert parsing.probes_of(runtime(), file)[0]
     assert child.pid != before
+
+
+def test_the_fork_ends_when_nothing_is_read_and_the_next_question_starts_another_child(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(file_reader, "FORK_S", 0.3)
+    reader = file_reader.start(reader_child)
+    try:
+        fork = reader.pid
+        until = time.monotonic() + PATIENCE_S
+        while os.path.exists(f"/proc/{fork}"):
+            assert time.monotonic() < until
+            time.sleep(0.02)
+        with untrusted_files.opened(runtime().path, runtime().identity) as file:
+            assert parsing.probes_of(runtime(), file)[0]
+        another = reader.pid
+        time.sleep(1)
+        assert reader.pid == another != fork, "an interpreter of its own stays"
+        assert not reader.problems
+    finally:
+        file_reader.stop()
 
 
 def test_the_child_ends_with_us() -> None:

@@ -113,8 +113,10 @@ def ledger_of(
     kind = ground.kind if ground is not None else None
     span = sum(device.span_ns for device in gpu.spans)
     duration = stretch[1] - stretch[0]
-    loops = loops_of(scene, outcome)
     chances = what_if(scene, outcome, findings, replays)
+    del replays  # each of these takes megabytes for a moment: one after the other
+    kernels = kernels_of(scene, pids, effort, alone) or KernelReport(duration, {}, ())
+    loops = loops_of(scene, outcome)
     count = loops.count if loops is not None else 0
     ledger = Ledger(
         start_ns=start,
@@ -157,7 +159,7 @@ def ledger_of(
             one for one in evidence.failed.failures(evidence.facts, start) if pids is None or one.pid in pids
         ),
         memory=memory_of(scene, start, pids),
-        kernels=kernels_of(scene, pids, effort, alone) or KernelReport(duration, {}, ()),
+        kernels=kernels,
         exact_work=exact_work(scene, pids),
         graphs=graphs_of(scene, pids) or GraphReport(),
         ranks=ranks_of(scene, pids) or RankReport(),

@@ -165,6 +165,7 @@ class Window:
         """Return the verdict and its sources."""
         evidence = replace(self.evidence(), lost_events=self.lost_events)
         ledger, scene, outcome = ledger_of(evidence, None, (self.begin_ns, self.explained_ns), effort)
+        scene.drop_operations()  # lanes and sums need as much memory as the causes did
         if self._late:
             ledger = replace(ledger, notes=(LATE, *ledger.notes))
         report = report_of(ledger)

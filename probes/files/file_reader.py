@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 from collections import deque
 from contextlib import suppress
 from pathlib import Path
@@ -38,6 +39,7 @@ def at_work(pid: int) -> tuple[str, float]:
 
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
+FORK_S = 5.0  # without a question, after which the fork ends
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers not requested yet
 _MOST_ANSWER = 1 << 18  # bytes of a later answer: 32 names of 4 KB
@@ -65,6 +67,9 @@ class Reader:
 
     It neither reads nor opens anything itself, so it never has to be waited for.
 
+    The first child is a fork, which keeps a copy of each page that this process changes, up to 40 MB. It ends
+    once nothing more is to be read at the start; the next question starts an interpreter.
+
     Attributes:
         problems: Sentences about abandoned files, to be reported.
         places: Places of requested files: path, device and inode, by a list of mappings.
@@ -85,7 +90,10 @@ class Reader:
         self._channel: socket.socket | None = None
         self._ready = False
         self._pid = -1
+        self._sent_s = time.monotonic()
+        self._over = threading.Event()  # the fork
         self._fork()
+        threading.Thread(target=self._end_fork, name="gputop-fork", daemon=True).start()
 
     def _fork(self) -> None:
         """Starts the child: by a fork, since an interpreter of its own needs as long as all else."""
@@ -98,6 +106,14 @@ class Reader:
             finally:
                 os._exit(0)
         theirs.close()
+
+    def _end_fork(self) -> None:
+        left = FORK_S
+        while not self._over.wait(left):
+            with self._lock:
+                left = self._sent_s + FORK_S - time.monotonic()
+                if left <= 0:
+                    self._end()
 
     def _spawn(self) -> None:
         """Another one: by now there are threads, which a fork would tear out of their work."""
@@ -282,6 +298,7 @@ class Reader:
                         raise ConnectionResetError
                     self._ready = True
                     socket.send_fds(self._channel, [data], descriptors)
+                    self._sent_s = time.monotonic()
                     return
                 except OSError:
                     if last:
@@ -295,6 +312,7 @@ class Reader:
         return OSError(errno.ETIMEDOUT, why, shown)
 
     def _end(self) -> None:
+        self._over.set()
         if self._channel is not None:
             self._channel.close()
         if self._pid > 0:  # not waited for yet: the number is still its own

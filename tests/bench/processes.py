@@ -7,6 +7,8 @@ import time
 from contextlib import suppress
 from pathlib import Path
 
+from probes.proc.procfs import descendants
+
 
 def _ticks(stat: Path) -> int:
     """User and system time of a process or thread, in clock ticks."""
@@ -51,6 +53,16 @@ def rss_bytes(pid: int) -> int:
         if line.startswith("VmRSS:"):
             return int(line.split()[1]) * 1024
     raise RuntimeError("no VmRSS")
+
+
+def pss_bytes(pid: int) -> int:
+    """Resident memory of a process and all below it; what several of them share counts once."""
+    found = 0
+    for process in (pid, *descendants((pid,))):
+        with suppress(FileNotFoundError, ProcessLookupError):
+            lines = Path(f"/proc/{process}/smaps_rollup").read_text().splitlines()
+            found += sum(int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:"))
+    return found
 
 
 def peak_bytes(pid: int) -> int:

@@ -19,14 +19,14 @@ from statistics import median
 
 from gputop.simgpu import ensure_built, library_build
 from tests.bench.inside import build_paced
-from tests.bench.processes import gputop_ticks, rss_bytes
+from tests.bench.processes import gputop_ticks, pss_bytes
 from tests.bench.rows import Row
 from tests.bench.tmux import Terminal
 from tests.conftest import missing_for_bpftrace
 from tests.yardstick import USUAL_TURN_S, turn_s
 
 CALLS_PER_S = 20_000
-CPU_BOUND, RSS_BOUND = 6.0, 150.0  # percent of a core where a turn takes USUAL_TURN_S; MB
+CPU_BOUND, MEMORY_BOUND = 6.0, 150.0  # percent of a core where a turn takes USUAL_TURN_S; MB
 ROUNDS = 2
 _WARM_UP_S, _WATCH_S, _PATIENCE_S = 12.0, 10.0, 30.0
 _FOREVER_S = 3600
@@ -99,7 +99,7 @@ def _watched(folder: Path, command: list[str], environment: Mapping[str, str]) -
         time.sleep(_WATCH_S)
         ticks = gputop_ticks(pid) - before
         percent = 100 * ticks / os.sysconf("SC_CLK_TCK") / (time.monotonic() - began)
-        megabytes = rss_bytes(pid) / 1e6
+        megabytes = pss_bytes(pid) / 1e6
         if ours:
             terminal.keys("q")
             terminal.wait(terminal.at_prompt, _PATIENCE_S)
@@ -113,5 +113,5 @@ def _rows(name: str, lives: list[tuple[float, float]], most: float) -> list[Row]
     what = f"{name} beside {CALLS_PER_S} calls a second"
     return [
         Row(what, median(percents), "%", most if ours else None, f"of a core; {texts[0]}"),
-        Row(f"{what}, resident", median(sizes), "MB", RSS_BOUND if ours else None, f"{texts[1]} MB"),
+        Row(f"{what}, resident", median(sizes), "MB", MEMORY_BOUND if ours else None, f"{texts[1]} MB"),
     ]

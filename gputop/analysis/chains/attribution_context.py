@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -248,6 +248,16 @@ class AttributionContext:
             self._kept[name] = make()
         found: Kept = self._kept[name]
         return found
+
+    def drop_operations(self) -> None:
+        """Drops what only causes and what-ifs need: every operation of the steps and of the estimates."""
+        self.steps = self.steps.times() if self.steps is not None else None
+        none = np.zeros(0, np.int64)
+        estimates = (
+            replace(one, queue=one.queue.take(none), duration_ns=one.duration_ns[none])
+            for one in self.analysis.estimates
+        )
+        self.analysis = replace(self.analysis, estimates=tuple(estimates))
 
     @property
     def cpus(self) -> int:
