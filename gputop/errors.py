@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import shlex
 import sys
-from importlib.metadata import PackageNotFoundError, requires
 
 
 def install_command(extra: str) -> str:
@@ -14,6 +13,9 @@ def install_command(extra: str) -> str:
     It names the packages, not gputop's extra: gputop comes from a checkout, and a package of that name in an
     index may be another program.
     """
+    # of no other use to a command, whose start it would delay
+    from importlib.metadata import PackageNotFoundError, requires
+
     try:
         wanted = requires("gputop") or []
     except PackageNotFoundError:

@@ -23,7 +23,7 @@ from tests.fuzz.target import NAMES, Target, target
 
 _SECONDS = float(os.environ.get("GPUTOP_FUZZ_SECONDS", "600"))
 _STARTS_S = 600  # to start and to end, on a busy machine
-_FEW = {"sessions": 6, "traces": 20, "line_tables": 40}
+_FEW = {"sessions": 6, "traces": 20, "lake_files": 20, "line_tables": 40}
 _USUAL = 80
 
 

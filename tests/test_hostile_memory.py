@@ -168,7 +168,12 @@ def test_kernels_of_ended_processes_make_room(monkeypatch: pytest.MonkeyPatch) -
 def test_a_driver_that_was_let_go_of_is_probed_when_it_comes_again(monkeypatch: pytest.MonkeyPatch) -> None:
     held = [((1, 2), "file", "/libcuda.so.1")]
     seen: list[Any] = []
-    monkeypatch.setattr(handles.parsing, "function_in", lambda file, name, shown: seen.append(name))
+
+    def none(_file: Any, names: list[str], _shown: str) -> dict[str, int]:
+        seen.extend(names)
+        return {}
+
+    monkeypatch.setattr(handles.parsing, "functions_in", none)
     naming = NamingProbes(SimpleNamespace(held=lambda _layer: list(held)))  # type: ignore[arg-type]
     naming.attach({"on_named": 1, "on_naming": 2})
     naming.attach({"on_named": 1, "on_naming": 2})

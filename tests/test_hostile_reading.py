@@ -234,7 +234,7 @@ def test_a_file_that_never_answers_that_it_is_closed_keeps_nobody_waiting(hangin
 
     def opens_and_closes() -> str:
         with untrusted_files.opened(path, identity_of(path)) as file:
-            parsing.function_in(file, "cudaMalloc", str(path))
+            parsing.functions_in(file, ["cudaMalloc"], str(path))
         return "closed"
 
     assert in_time(opens_and_closes) == "closed"

@@ -116,7 +116,7 @@ def test_a_killed_recorder_leaves_all_but_the_last_second(tmp_path: Path) -> Non
     ]
     recorder = subprocess.Popen(command, stderr=subprocess.DEVNULL)
     try:
-        wait_for_size(file, 100_000)
+        wait_for_size(file, 10_000)
         wait_until(lambda: marks(file) > 1, "marks")
         oldest = until_good(lambda: oldest_mark_ns(file), lambda old: old < 1_000_000_000)
         assert oldest < 1_000_000_000, "a kill at any moment would lose no more"

@@ -11,6 +11,7 @@ import sys
 import threading
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -55,10 +56,15 @@ def test_the_child_says_what_would_be_read_here(child: file_reader.Reader) -> No
         found += [libraries.executable(os.getpid()), program and parsing.linked_runtime(program)]
         with untrusted_files.opened(target.path, target.identity) as file:
             found += [file.identity, parsing.probes_of(target, file)]
-            found += [parsing.function_in(file, name, RUNTIME) for name in ("cudaMalloc", "none")]
+            found.append(parsing.functions_in(file, ["cudaMalloc", "none", "cudaFree"], RUNTIME))
         for mapping in own:
             with untrusted_files.opened(mapping.path) as file:
                 found.append(parsing.interpreter_in(file, mapping.path))
+        for mapping in pythons:
+            place = libraries.file_of(mapping)
+            assert place is not None
+            with parsing.interpreter_at(*place, mapping.path) as (file, interpreter):
+                found += [file.identity, interpreter]
         return found
 
     assert pythons, "Python's own file is one of them"
@@ -66,6 +72,27 @@ def test_the_child_says_what_would_be_read_here(child: file_reader.Reader) -> No
     file_reader.stop()
     assert by_child == everything()
     assert not child.problems
+
+
+def test_names_and_an_interpreter_take_one_question_each(
+    child: file_reader.Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each question starts a process, for which the start of gputop waits."""
+    jobs: list[str] = []
+    request = file_reader.Reader.request
+
+    def counted(reader: file_reader.Reader, job: str, *words: Any, **more: Any) -> tuple[Any, int]:
+        jobs.append(job)
+        return request(reader, job, *words, **more)
+
+    monkeypatch.setattr(file_reader.Reader, "request", counted)
+    target, python = runtime(), Path(sys.executable).resolve()
+    with untrusted_files.opened(target.path, target.identity) as file:
+        parsing.functions_in(file, ["cudaMalloc", "cudaFree"], RUNTIME)
+    facts = python.stat()
+    with parsing.interpreter_at(python, (facts.st_dev, facts.st_ino), str(python)):
+        pass
+    assert jobs == ["open ", "begins", "open interpreter"]
 
 
 def test_what_is_no_library_and_what_is_another_file_is_told_as_here(
@@ -233,7 +260,7 @@ def test_who_parses_has_no_rights_and_cannot_open_files(child: file_reader.Reade
     facts = os.stat(hanging / WHEN_READ)
     file = untrusted_files.opened(hanging / WHEN_READ, (facts.st_dev, facts.st_ino))
     with file, pytest.raises(OSError, match="within 2 s"):
-        parsing.function_in(file, "cudaMalloc", "it")
+        parsing.functions_in(file, ["cudaMalloc"], "it")
     (worker,) = descendants((child.pid,)) - {child.pid}
     lines = (line.partition(":") for line in Path(f"/proc/{worker}/status").read_text().splitlines())
     said = {key: value.split() for key, _, value in lines}

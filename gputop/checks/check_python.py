@@ -11,7 +11,6 @@ from gputop.checks.fact import Fact, Section, note, ok
 from probes.code import elf, interpreter, libraries, parsing
 from probes.code.interpreter import Interpreter
 from probes.code.layout import LAYOUTS
-from probes.files import untrusted_files
 from probes.stacks import line_tracker
 
 HIDDEN = "no interpreter's symbols are in it: they are stripped"
@@ -79,8 +78,8 @@ def interpreter_file(files: dict[_Identity, _File], identity: _Identity, path: P
     """Return the interpreter in a file, read once."""
     if identity not in files:
         try:
-            with untrusted_files.opened(path, identity) as file:
-                read = parsing.interpreter_in(file, shown)
+            with parsing.interpreter_at(path, identity, shown) as (_file, read):
+                pass
         except elf.ElfError:
             read = None
         except OSError as error:

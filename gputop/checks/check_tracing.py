@@ -235,7 +235,8 @@ def _libc(row: int) -> CountedFile | None:
     path = mapped_library("libc.so")
     try:
         with untrusted_files.opened(path) as file:
-            begin, identity = parsing.function_in(file, _LIBC_SYMBOL, path), file.identity
+            begin = parsing.functions_in(file, [_LIBC_SYMBOL], path).get(_LIBC_SYMBOL)
+            identity = file.identity
     except (OSError, elf.ElfError):
         return None
     return CountedFile(Path(path), identity, (), witness_at(_LIBC_SYMBOL, begin), row) if begin else None

@@ -9,7 +9,8 @@ from __future__ import annotations
 import errno
 import os
 import threading
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ from probes.code.symbols import Functions
 from probes.code.thread_states import InterpreterPlace
 from probes.files import file_reader, file_trust, untrusted_files
 from probes.files.mmap_events import Mapped
-from probes.files.untrusted_files import File
+from probes.files.untrusted_files import File, Identity
 
 _ADDRESSES = 1 << 63
 _MOST_PROBES = 4 * (len(api.BY_OP) + len(communicators.FUNCTIONS))  # a function has some variants
@@ -83,7 +84,21 @@ def interpreter_in(file: File, shown: str) -> Interpreter | None:
     """The interpreter in a file, if there is one. Raises OSError, elf.ElfError."""
     if file_reader.current() is None:
         return interpreter.read(file, shown)
-    found = _answer("interpreter", [shown], file, shown)
+    return _interpreter(_answer("interpreter", [shown], file, shown), shown)
+
+
+@contextmanager
+def interpreter_at(path: Path, identity: Identity, shown: str) -> Iterator[tuple[File, Interpreter | None]]:
+    """A file of somebody else's, and the interpreter in it, by one question. Raises OSError, elf.ElfError."""
+    try:
+        opened, found = untrusted_files.opened_for("interpreter", path, identity, [shown], shown)
+    except file_reader.UnreadableError as error:
+        raise elf.ElfError(str(error)) from error
+    with opened as file:
+        yield file, interpreter_in(file, shown) if found is None else _interpreter(found[0], shown)
+
+
+def _interpreter(found: Any, shown: str) -> Interpreter | None:
     if found is None:
         return None
     try:
@@ -95,13 +110,15 @@ def interpreter_in(file: File, shown: str) -> Interpreter | None:
         raise elf.ElfError(_NONSENSE) from error
 
 
-def function_in(file: File, name: str, shown: str) -> int | None:
-    """Where in a file an exported function begins; None where it has none. Raises as above."""
+def functions_in(file: File, names: Sequence[str], shown: str) -> dict[str, int]:
+    """Where functions begin in a file, as far as it exports them. Raises as above."""
     if file_reader.current() is None:
-        return elf.read(file).functions.get(name)
-    found = _answer("function", [name], file, shown)
+        begins = elf.read(file).functions
+        return {name: begins[name] for name in names if name in begins}
+    found = _answer("begins", list(names), file, shown)
     try:
-        return None if found is None else _number(found)
+        rows = zip(names, found, strict=True)
+        return {name: _number(begin) for name, begin in rows if begin is not None}
     except (TypeError, ValueError) as error:
         raise elf.ElfError(_NONSENSE) from error
 

@@ -91,10 +91,11 @@ def _interpreter(file: Any, what: list[Any]) -> Any:
     return found and dataclasses.astuple(found)
 
 
-def _function(file: Any, what: list[Any]) -> Any:
+def _begins(file: Any, what: list[Any]) -> Any:
     from probes.code import elf
 
-    return elf.read(file).functions.get(what[0])
+    functions = elf.read(file).functions
+    return [functions.get(name) for name in what]
 
 
 def _names(file: Any, what: list[Any]) -> Any:
@@ -146,7 +147,7 @@ PARSING: dict[str, Callable[[Any, list[Any]], Any]] = {
     "library": _library,
     "runtime": _runtime,
     "interpreter": _interpreter,
-    "function": _function,
+    "begins": _begins,
     "names": _names,
     "text": _text,
     "frame": _frame,

@@ -227,13 +227,17 @@ class Reader:
         # else others have the processors
         return self.abandon(key, owner, shown, TOO_SLOW, hangs=state != "R")
 
-    def place(self, path: str, identity: Key) -> tuple[tuple[int, int], int]:
-        """(bytes, owner) of a file at a path, and its place: a descriptor that cannot be read.
+    def place(
+        self, path: str, identity: Key, job: str = "", what: Any = None, shown: str = ""
+    ) -> tuple[tuple[int, int], int, Any]:
+        """(bytes, owner) of a file, its place: a descriptor that cannot be read, and the answer of a job.
 
         Raises:
-            OSError: As ``request``.
+            UnreadableError, OSError: As ``request``.
         """
-        (facts, _answer), descriptor = self.request("open ", [path, list(identity), None], identity, path)
+        (facts, answer), descriptor = self.request(
+            f"open {job}", [path, list(identity), what], identity, shown or path
+        )
         try:
             size, owner = facts
             if descriptor < 0 or not isinstance(size, int) or not isinstance(owner, int):
@@ -242,7 +246,7 @@ class Reader:
         except (OSError, TypeError, ValueError):
             let_go(descriptor)
             raise
-        return (size, owner), descriptor
+        return (size, owner), descriptor, answer
 
     def converse(self, job: str, what: Any, key: Key, shown: str, descriptor: int) -> Talk:
         """A process that goes on answering about one file, until it is closed. Raises as ``request``."""

@@ -16,6 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 from probes.files import file_reader
 
@@ -124,10 +125,25 @@ def opened(path: Path | str, identity: Identity | None = None) -> File:
     if reader is not None and identity is not None:
         if str(path).startswith(_OURS):  # open already, and its place is all that is used
             return File(os.dup(int(str(path)[len(_OURS) :])), FileIdentity(identity, UNKNOWN, UNKNOWN))
-        (size, owner), descriptor = reader.place(str(path), identity)
+        (size, owner), descriptor, _answer = reader.place(str(path), identity)
         return File(descriptor, FileIdentity(identity, size, owner))
     with placed(path, identity) as place:
         return reading(place.descriptor)
+
+
+def opened_for(
+    job: str, path: Path, identity: Identity, what: list[Any], shown: str
+) -> tuple[File, tuple[Any] | None]:
+    """The same, and the answer of a job of the reader's about the file; None where there is no reader.
+
+    Raises:
+        OSError, file_reader.UnreadableError: As ``Reader.request``.
+    """
+    reader = file_reader.current()
+    if reader is None or str(path).startswith(_OURS):
+        return opened(path, identity), None
+    (size, owner), descriptor, answer = reader.place(str(path), identity, job, what, shown)
+    return File(descriptor, FileIdentity(identity, size, owner)), (answer,)
 
 
 def placed(path: Path | str, identity: Identity | None = None) -> File:

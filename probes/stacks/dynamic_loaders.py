@@ -50,7 +50,7 @@ class Loaders:
             self._quota.acquire(user, mapping.file)
             with contextlib.suppress(OSError, elf.ElfError):
                 with untrusted_files.opened(*found) as file:
-                    offset = parsing.function_in(file, _HOOK, mapping.path)
+                    offset = parsing.functions_in(file, [_HOOK], mapping.path).get(_HOOK)
                     link = None if offset is None else self._attach(file, offset)
                 if len(self._seen) >= _MOST_SEEN:
                     self._seen = {file: path for file, path in self._seen.items() if file in self._links}

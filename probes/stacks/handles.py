@@ -44,13 +44,13 @@ class NamingProbes:
                 continue
             self._done.add(identity)
             with contextlib.suppress(OSError, elf.ElfError):  # their kernels have no name
-                found = {parsing.function_in(file, name, shown): how for name, how in FUNCTIONS.items()}
+                found = parsing.functions_in(file, [*FUNCTIONS], shown)
                 for program, on_return in (("on_named", True), ("on_naming", False)):  # as of calls
-                    for offset, how in found.items():
-                        if offset is not None:
-                            self._attachments.attach_one(
-                                uprobes[program], file, offset, how, on_return=on_return, library=identity
-                            )
+                    # several names may be one function
+                    for offset, how in {found[name]: FUNCTIONS[name] for name in found}.items():
+                        self._attachments.attach_one(
+                            uprobes[program], file, offset, how, on_return=on_return, library=identity
+                        )
 
 
 @dataclass(frozen=True, slots=True)

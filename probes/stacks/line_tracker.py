@@ -321,8 +321,7 @@ class Lines(Hears):
             return self._files[identity]
         found: int | str | None
         try:
-            with untrusted_files.opened(path, identity) as file:
-                read = parsing.interpreter_in(file, shown)
+            with parsing.interpreter_at(path, identity, shown) as (file, read):
                 found = None if read is None else read.problem or self._probe(file, read)
         except elf.ElfError:
             found = None
