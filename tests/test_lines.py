@@ -20,8 +20,8 @@ from gputop.engine.session_totals import ProcessTotals, Stats
 from gputop.engine.stats_output import stats_to_text
 from gputop.engine.wallclock import WallClock
 from gputop.playback.player import frame_at
-from gputop.ui.model.process.code import coloured
 from gputop.ui.model.process.line_table import line_uses
+from gputop.ui.model.process.source_page import coloured
 from gputop.ui.page_screens import WhyPage
 from probes.files.source_texts import MOST_BYTES
 from probes.schema import ALIASED, RECORD, CallFlag, Kind, Records

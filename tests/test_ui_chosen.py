@@ -26,7 +26,7 @@ from gputop.ui.model.config import Preferences, load
 from gputop.ui.model.gpus.gpu_list import no_gpu_sentence
 from gputop.ui.model.gpus.only_gpus import explained_of_gpus, of_gpus, report_of_gpus
 from gputop.ui.model.listing.filter import narrowed, parse_filter
-from gputop.ui.model.listing.grouping import GROUPS
+from gputop.ui.model.listing.listing import GROUPS
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import inside

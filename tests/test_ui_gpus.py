@@ -128,7 +128,7 @@ def test_clocks_that_heat_holds_down_have_a_sign_and_a_colour() -> None:
 def test_a_lost_gpu_alarms_and_leaves_the_others() -> None:
     size = SIZES[0]
     fine, gone = gpu_lines(size, hopper(0), lost(1))[1:]
-    assert "▲ GPU is lost" in plain(gone)
+    assert "▲ the GPU is lost" in plain(gone)
     assert "alert" in {token for _, token in gone}
     assert "lost" not in plain(fine)
 
@@ -201,7 +201,7 @@ def test_the_page_of_a_gpu_that_is_cut_shows_its_instances() -> None:
     process = replace(PROCESSES[0], gpu_instance=2)
     gpu = hopper(0, mig_enabled=True, mig=rows, utilization_percent=None, processes=(process,))
     shown = screen_of(gpu, hopper(1))
-    assert "MIG: 2 instan" in "\n".join(lines_of(shown))
+    assert "MIG: 2 " in "\n".join(lines_of(shown))
     page = "\n".join(lines_of(screen_of(gpu, keys=PAGE)))
     assert "Instances (MIG) 2" in page
     assert re.search(r"1 +2 +60 +1\.0G/40\.0G +12 +2 +- +H100 MIG 3g\.40gb +MIG-1", page)

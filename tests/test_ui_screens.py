@@ -19,7 +19,7 @@ from gputop.playback.bookmarks import FINDING, LOSS, MARKED
 from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.time.timebar import TransportView
 from gputop.ui.panes.pane import Pane
-from gputop.ui.terminal.theme import style_of
+from gputop.ui.terminal.palette import style_of
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import Screen, running, text_of, tokens_of

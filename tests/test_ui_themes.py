@@ -6,8 +6,7 @@ import pytest
 from rich.color import ColorSystem
 
 from gputop.analysis.answer.picture import FAMILIES
-from gputop.ui.terminal.palette import PALETTES, following, palette_for
-from gputop.ui.terminal.theme import MODIFIERS, STYLES
+from gputop.ui.terminal.palette import MODIFIERS, PALETTES, STYLES, following, palette_for
 
 READABLE = 4.5  # WCAG 2, level AA
 

@@ -1,6 +1,6 @@
 """Lines of text with style tokens, and the two sets of glyphs.
 
-A token names a meaning (``alert``), not a colour; ``gputop.ui.terminal.theme`` gives it one. Tokens may be
+A token names a meaning (``alert``), not a colour; ``gputop.ui.terminal.palette`` gives it one. Tokens may be
 joined with ``+``: ``alert+select`` is an alert within the selected row.
 """
 

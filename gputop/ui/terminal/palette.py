@@ -1,4 +1,9 @@
-"""Themes: replacements for the colours of theme.py, by the number of colours of the terminal."""
+"""The colour of each token, and themes, which replace these colours, also by those of the terminal.
+
+Only lost time has a loud colour: orange for costs of the host, vermilion for lost events, errors and a failed
+source. High utilisation is good and stays blue. There is no pair of red and green; a glyph or a word stands
+beside every colour, so that ``NO_COLOR`` loses nothing.
+"""
 
 from __future__ import annotations
 
@@ -10,10 +15,62 @@ from rich.console import Console
 from rich.style import Style
 from textual.theme import BUILTIN_THEMES, Theme
 
-from gputop.ui.terminal.theme import BACKGROUND, CAUSES, style_of
+BACKGROUND = "#11151a"
+_TEXT, _DIM, _FAINT = "#c5ccd6", "#9aa4b2", "#8d97a5"
+_BLUE, _ORANGE, _VERMILION, _VIOLET, _GREY = "#6aa9e9", "#e8a13c", "#f67c58", "#b79af0", "#949dab"
+# one for each family of causes (gputop/analysis/causes/cause.py), and for calls of the same kind
+CAUSES = {
+    "S": "#ee8866", "D": "#eedd88", "C": "#ffaabb", "H": "#99ddff", "P": "#44bb99",
+    "L": "#bbcc33", "K": "#c9a94f", "A": "#d9a6ff", "U": "#8fa5b3", "X": "#dddddd",
+}  # fmt: skip
+
+STYLES: dict[str, Style] = {
+    "": Style(color=_TEXT),
+    "value": Style(color="#eef2f7", bold=True),
+    "dim": Style(color=_DIM),
+    "faint": Style(color=_FAINT),
+    "head": Style(color=_DIM, bold=True),
+    "head.sort": Style(color="#eef2f7", bold=True),
+    "rule": Style(color="#333c48"),
+    "rule.focus": Style(color=_BLUE),
+    "title": Style(color=_TEXT, bold=True),
+    "title.focus": Style(color=_BLUE, bold=True),
+    "more": Style(color=_VIOLET),
+    "busy": Style(color="#659fda"),
+    "host": Style(color=_ORANGE, bold=True),
+    "warn": Style(color=_ORANGE),
+    "alert": Style(color=_VERMILION, bold=True),
+    "unknown": Style(color=_GREY),
+    "unsure": Style(color=_DIM),
+    "pending": Style(color=_VIOLET),
+    "exited": Style(color=_FAINT),
+    "cursor": Style(color=_BLUE, bold=True),
+    "chrome": Style(color=_VIOLET),
+    "key": Style(color=_BLUE),
+    **{f"cause.{letter}": Style(color=color) for letter, color in CAUSES.items()},
+    "badge.live": Style(color=BACKGROUND, bgcolor=_BLUE, bold=True),
+    "badge.paused": Style(color=BACKGROUND, bgcolor=_ORANGE, bold=True),
+    "badge.replay": Style(color=BACKGROUND, bgcolor=_VIOLET, bold=True),
+    "badge.record": Style(color=BACKGROUND, bgcolor=_VIOLET, bold=True),
+}
+MODIFIERS: dict[str, Style] = {
+    "select": Style(bgcolor="#1d2f45"),
+    "mark": Style(bgcolor="#1c242e"),
+}
+
+
+@lru_cache(maxsize=512)
+def style_of(token: str) -> Style:
+    """Return the style of a token with modifiers: ``alert+select``."""
+    name, *modifiers = token.split("+")
+    style = Style(bgcolor=BACKGROUND) + STYLES[name]
+    for modifier in modifiers:
+        style += MODIFIERS[modifier]
+    return style
+
 
 MONO = "mono"
-_SELECT, _MARK = "#1d2f45", "#1c242e"  # backgrounds of theme.py
+_SELECT, _MARK = "#1d2f45", "#1c242e"  # backgrounds
 _LIGHT = {
     BACKGROUND: "#fbfbf8", "#c5ccd6": "#24292f", "#9aa4b2": "#57606a", "#8d97a5": "#59636e",
     "#eef2f7": "#000000", "#333c48": "#c2c8ce", "#6aa9e9": "#0550ae", "#659fda": "#0860c4",
@@ -39,7 +96,7 @@ _SIXTEEN = {
     "#e8a13c": "yellow", "#f67c58": "red", "#b79af0": "magenta", "#949dab": "default",
     **dict.fromkeys(CAUSES.values(), "yellow"),  # too few colours: causes have letters
 }  # fmt: skip
-_FAINT = frozenset({"#8d97a5", "#333c48", "#949dab"})
+_FAINT_COLORS = frozenset({"#8d97a5", "#333c48", "#949dab"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +105,7 @@ class Palette:
 
     Attributes:
         name: Its name on the screen and in the preferences.
-        colors: The replacement of each colour of theme.py.
+        colors: The replacement of each colour of ``STYLES``.
         native: True for the terminal's own colours and background.
         colored: True if it has colours.
         light: True for a bright background.
@@ -142,7 +199,7 @@ def _style(name: str, token: str) -> Style:
         )
     # without own backgrounds, badges and the selected row are shown in reverse
     reverse = back not in (BACKGROUND, _MARK)
-    dim = color in _FAINT and not reverse
+    dim = color in _FAINT_COLORS and not reverse
     shown = palette.colors.get(color, color) if palette.colored and color != BACKGROUND else None
     if palette.colored and color == BACKGROUND:
         shown = palette.colors.get(back, back)

@@ -175,7 +175,8 @@ def _graph(gpu: GpuRow, width: int, glyphs: Glyphs) -> Span:
     if trouble := text.trouble(gpu, glyphs):
         return glyphs.fit(trouble[0].replace(" the ", " "), width), trouble[1]
     if gpu.mig_enabled and gpu.utilization_percent is None:
-        return glyphs.fit(f"MIG: {format_counted(len(gpu.mig), 'instance')}", width), "dim"
+        instances = f"MIG: {format_counted(len(gpu.mig), 'instance')}"
+        return glyphs.fit(instances if len(instances) <= width else f"MIG: {len(gpu.mig)}", width), "dim"
     return sparkline(gpu.utilization_history, width, ascii_only=glyphs.ascii), "busy"
 
 
@@ -209,9 +210,12 @@ def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected
         share = None if gpu.utilization_percent is None else gpu.utilization_percent / 100
         full, empty = bar(share, plan.meter, ascii_only=glyphs.ascii)
         spans += [(full, "busy"), (empty, "rule"), (" ", "")]
+    texts = [column.text(gpu, glyphs) for column in plan.columns]
+    trouble = text.trouble(gpu, glyphs)
+    if trouble and all(shown == NA for shown in texts):  # the reason in place of all columns
+        return _selected(merged(glyphs.line([*spans, trouble], width)), selected)
     spans.append(_graph(gpu, plan.spark, glyphs))
-    for column in plan.columns:
-        shown = column.text(gpu, glyphs)
+    for column, shown in zip(plan.columns, texts, strict=True):
         cell = " " + glyphs.fit(shown, column.width - 1, right=True)
         spans.append((cell, _token(column, gpu, shown)))
     return _selected(merged(glyphs.line(spans, width)), selected)

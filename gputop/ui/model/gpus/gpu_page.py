@@ -1,17 +1,17 @@
-"""The page of one GPU: every figure, why the others are not there, its instances and its processes."""
+"""The page of one GPU: its figures, reasons for missing ones, its instances and processes."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
-from gputop.engine.frame import Frame, GpuRow, MigRow
+from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
 from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
-from gputop.ui.model.gpus import gpu_text, gpu_users
+from gputop.ui.model.gpus import gpu_text
 from gputop.ui.model.gpus.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, merged, paragraph
 
 _SECTION, _LABEL, _CELL_MIN = 10, 17, 34
-_HELD_WIDE = "clock limit"  # may be long: it has a line of its own
+_HELD_WIDE = "clock limit"  # on a line of its own, since it may be long
 _NO_PROCESS = "no process has a context on this GPU"
 _MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TENS%", 7), ("DRAM%", 7))
 
@@ -36,7 +36,7 @@ def _who(gpu: GpuRow, width: int, glyphs: Glyphs) -> Line:
 
 
 def _graph(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
-    """The utilisation over as many marks as there is room for, on its fixed scale."""
+    """Return the utilisation over as many marks as fit, on a fixed scale."""
     if trouble := gpu_text.trouble(gpu, glyphs):
         return ((" ", ""), trouble)
     if all(value is None for value in gpu.utilization_history):
@@ -51,7 +51,7 @@ def _graph(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
 def _section(
     title: str, figures: Sequence[gpu_text.Figure], gpu: GpuRow, width: int, glyphs: Glyphs
 ) -> list[Line]:
-    """Figures side by side, with what they belong to in front."""
+    """Return figures side by side, behind their title."""
     across = max((width - _SECTION - 1) // _CELL_MIN, 1)
     cell = (width - _SECTION - 1) // across
     cells = [_cell(figure, gpu, cell, glyphs) for figure in figures if figure.label != _HELD_WIDE]
@@ -83,12 +83,8 @@ def _heads(heads: Sequence[tuple[str, int]], last: str) -> Line:
     return ((f" {text}  {last}", "head"),)
 
 
-def _share(value: float | None) -> str:
-    return "-" if value is None else format_percent(value)
-
-
 def instances(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
-    """The instances of a GPU that is cut (MIG), with a title; nothing of one that is not."""
+    """Return a GPU's MIG instances with a title; nothing without MIG."""
     if not gpu.mig_enabled:
         return []
     title: Line = ((f" Instances (MIG) {len(gpu.mig)}", "title"),)
@@ -103,9 +99,9 @@ def _instance(row: MigRow, glyphs: Glyphs) -> Line:
         "-" if row.gpu_instance is None else str(row.gpu_instance),
         "-" if row.multiprocessors is None else str(row.multiprocessors),
         f"{format_bytes(row.memory_used_bytes)}/{format_bytes(row.memory_total_bytes)}",
-        _share(row.sm_active_percent),
-        _share(row.tensor_active_percent),
-        _share(row.dram_bandwidth_percent),
+        format_percent(row.sm_active_percent),
+        format_percent(row.tensor_active_percent),
+        format_percent(row.dram_bandwidth_percent),
     )
     cells = "".join(fit(text, size, right=True) for text, (_, size) in zip(texts, _MIG_HEADS, strict=True))
     names = "  ".join(glyphs.shown(text) for text in (row.name, row.uuid) if text)
@@ -113,11 +109,49 @@ def _instance(row: MigRow, glyphs: Glyphs) -> Line:
 
 
 def processes(gpu: GpuRow, glyphs: Glyphs) -> list[Line]:
-    """Who has a context on the GPU, with a title; nothing when NVML does not say who."""
+    """Return the processes on the GPU with a title; nothing if NVML does not report them."""
     if gpu.processes is None:
         return []
     title: Line = ((f" Processes {len(gpu.processes)}", "title"),)
     if not gpu.processes:
         return [title, ((f" {_NO_PROCESS}", "dim"),)]
-    table = gpu_users.table([(gpu, row) for row in gpu.processes], glyphs)
+    table = _user_table(gpu, gpu.processes, glyphs)
     return [title, *table, *(((f" {text}", "warn"),) for text in gpu_text.idle_holders(gpu, glyphs))]
+
+
+# title, width, text
+_UserColumn = tuple[str, int, Callable[[GpuProcess], str]]
+_USER_COLUMNS: tuple[_UserColumn, ...] = (
+    ("PID", 8, lambda row: str(row.pid)),
+    ("TYPE", 5, lambda row: escape_text(row.kind)),
+    ("MEMORY", 8, lambda row: format_bytes(row.memory_bytes)),
+    ("SM%", 5, lambda row: format_percent(row.sm_percent)),
+    ("MEM%", 5, lambda row: format_percent(row.memory_percent)),
+    ("ENC%", 5, lambda row: format_percent(row.encoder_percent)),
+    ("DEC%", 5, lambda row: format_percent(row.decoder_percent)),
+)
+_INSTANCE: _UserColumn = ("INST", 5, lambda row: "-" if row.gpu_instance is None else str(row.gpu_instance))
+_USER_LEAST, _USER_MOST = 4, 16
+
+
+def _user_table(gpu: GpuRow, rows: Sequence[GpuProcess], glyphs: Glyphs) -> list[Line]:
+    """Return a heading and a line for each process, dim for those that are not watched."""
+    columns = [*_USER_COLUMNS, *([_INSTANCE] if gpu.mig_enabled else [])]
+    users = [glyphs.shown(row.user) or "?" for row in rows]
+    room = max(_USER_LEAST, min(max(map(len, users)), _USER_MOST))
+    titles = "".join(fit(title, width, right=True) for title, width, _ in columns)
+    lines: list[Line] = [((f" {titles}  {fit('USER', room)}  COMMAND", "head"),)]
+    for row, user in zip(rows, users, strict=True):
+        cells = "".join(fit(text(row), width, right=True) for _, width, text in columns)
+        inside = f"[{glyphs.shown(row.container)}] " if row.container else ""
+        program, space, words = row.command.partition(" ")
+        command = program.rpartition("/")[2] + space + words or row.name
+        lines.append(
+            (
+                (f" {cells}", "" if row.watched else "dim"),
+                (f"  {fit(glyphs.clip(user, room), room)}  ", "dim"),
+                (inside, "faint"),
+                (glyphs.shown(command) or "unknown: not visible in /proc", "" if command else "unknown"),
+            )
+        )
+    return lines
