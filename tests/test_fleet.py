@@ -143,12 +143,14 @@ def test_a_file_that_a_newer_gputop_may_read_is_told_and_tried_again(
 
     file = str(fleet / "healthy.msgpack")
     monkeypatch.setattr(explain_task, "open_session", too_new)
-    (row,) = explain_task.look_at(explain_task.Task(file, explain_task.content_hash(file))).rows["problems"]
+    task = explain_task.Task(file, explain_task.content_hash(file))
+    (row,) = explain_task.explain_task(task).rows["problems"]
     assert (row["what"], row["session_id"]) == ("unreadable", None)
 
 
 def test_a_file_that_changes_while_it_is_read_is_not_taken(fleet: Path) -> None:
-    outcome = explain_task.look_at(explain_task.Task(str(fleet / "healthy.msgpack"), "hash of what it was"))
+    task = explain_task.Task(str(fleet / "healthy.msgpack"), "hash of what it was")
+    outcome = explain_task.explain_task(task)
     assert outcome.rows["sessions"] == ()
     assert [(row["what"], row["session_id"]) for row in outcome.rows["problems"]] == [("unreadable", None)]
 

@@ -11,7 +11,7 @@ import pytest
 from gputop.api.functions import stats
 from gputop.api.reading import SILENT
 from gputop.engine.tally import Tally
-from gputop.fleet.explain_task import content_hash, look_at
+from gputop.fleet.explain_task import content_hash, explain_task
 from gputop.fleet.ingest import ingest
 from gputop.fleet.lake.lake_sources import sources
 from gputop.recording.adaptive import SumsOnly
@@ -106,7 +106,7 @@ def test_segments_in_a_storage_are_one_session(ranks: list[Path], tmp_path: Path
     memory.put(str(folder), "/segments", recursive=True)
     (task,) = sources(["memory://segments"], frozenset(), frozenset(), SILENT).tasks
     assert len(task.segments) == len(list(folder.iterdir()))
-    outcome = look_at(task)  # by this process, whose memory it is
+    outcome = explain_task(task)  # by this process, whose memory it is
     assert outcome.session_id == content_hash(str(folder))
     assert [row["path"] for row in outcome.rows["sessions"]] == ["memory:///segments"]
     assert outcome.rows["problems"] == ()

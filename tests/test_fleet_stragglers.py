@@ -157,7 +157,8 @@ def test_a_lake_of_an_older_gputop_has_no_communicators(asked: Asked, tmp_path: 
 
 def looked_at(path: Path) -> dict[str, tuple[Row, ...]]:
     """Rows of one recording."""
-    return dict(explain_task.look_at(explain_task.Task(str(path), explain_task.content_hash(str(path)))).rows)
+    task = explain_task.Task(str(path), explain_task.content_hash(str(path)))
+    return dict(explain_task.explain_task(task).rows)
 
 
 def test_collectives_are_numbered_from_the_making_of_the_communicator_on(tmp_path: Path) -> None:

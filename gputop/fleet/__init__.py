@@ -1,1 +1,1 @@
-"""Many recordings as one lake: each explained once by worker processes, then asked together."""
+"""Many recordings as a lake: each explained once by worker processes, then queried together."""

@@ -1,4 +1,4 @@
-"""A lake by job, then by rank, then by session: what each cost, why, and whether its file can be opened."""
+"""A lake by job, rank and session, with losses and causes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputop.query.database import LockedDatabase, QueryResult
 
 TABLES: Final = ("sessions", "findings", "communicators")
 _ALL_ROWS: Final = 1 << 31
-# whose a process is its findings tell, else the largest communicator that it is in: the job's, as a rule
+# job and rank of a process: from its findings, else from its largest communicator, usually the job's
 _WHO: Final = (
     "WITH f AS (SELECT session_id, pid, max(job) AS job, max(rank) AS rank FROM findings GROUP BY 1, 2), "
     "c AS (SELECT session_id, pid, max(job) AS job, arg_max(rank, coalesce(ranks, 0)) AS rank "
@@ -38,13 +38,13 @@ _LOSSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A session, as it lies in a lake.
+    """A session in a lake.
 
     Attributes:
         id: SHA-256 of its file's content.
-        path: Of the file when it was taken in.
+        path: Path of the file when it was ingested.
         kind: The class of the verdict; None: there is none.
-        gpu_ns: GPU time that it tells of; 0 where it holds sums only, of which nothing is explained.
+        gpu_ns: Explained GPU time; 0 for recordings of sums only.
     """
 
     id: str
@@ -60,12 +60,12 @@ class Recorded:
 
 @dataclass(slots=True)
 class SessionGroup:
-    """Sessions that belong together: those of a job, of one of its ranks, or one of these alone.
+    """Sessions of a job, of one of its ranks, or a single one of these.
 
     Attributes:
-        job, rank: Whose; None: not told.
+        job, rank: Common to them; None: unknown.
         sessions: By id.
-        ranks: All that it holds.
+        ranks: Ranks among them.
         lost_ns: GPU time lost in idle findings of these processes, by cause.
     """
 
@@ -81,7 +81,7 @@ class SessionGroup:
 
     @property
     def gpu_ns(self) -> int:
-        """GPU time that its sessions tell of."""
+        """GPU time of its sessions."""
         return sum(one.gpu_ns for one in self.sessions.values())
 
     @property
@@ -90,12 +90,12 @@ class SessionGroup:
 
     @property
     def cause(self) -> str:
-        """What costs most; "": nothing does."""
+        """The most expensive cause, or ""."""
         return max(self.lost_ns, key=lambda cause: (self.lost_ns[cause], cause)) if self.lost_ns else ""
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """Where its sessions were recorded, as far as that is known."""
+        """The known hosts of its sessions."""
         return tuple(sorted({one.host for one in self.sessions.values() if one.host}))
 
 
@@ -111,17 +111,17 @@ class Late:
 
 
 class Lake:
-    """All sessions of a lake, grouped; the dearest come first."""
+    """All sessions of a lake, grouped; the most expensive come first."""
 
     def __init__(self, database: LockedDatabase, seconds: float) -> None:
         """Read them.
 
         Args:
             database: The lake's, with ``TABLES``.
-            seconds: A query is given up after this long.
+            seconds: Time limit of a query.
 
         Raises:
-            GputopError: It takes too much time or memory.
+            GputopError: A query exceeds its time or memory.
         """
 
         def rows(text: str) -> Iterable[tuple[Any, ...]]:
@@ -150,10 +150,10 @@ class Lake:
         return _ordered(mine)
 
     def late_in(self, group: SessionGroup, late: Iterable[Late]) -> list[Late]:
-        """Late ranks among those of a group, in their order.
+        """Return the late ranks of a group, in the given order.
 
-        A rank of a part of a job's communicator is numbered anew. So the recording says who it is, and its
-        number only where the recording holds several ranks.
+        Ranks of a sub-communicator are numbered anew. So ranks are matched by recording, and by number only
+        if the recording holds several.
         """
         paths = {one.path: self._several[one.id] for one in group.sessions.values()}
         return [
@@ -164,7 +164,7 @@ class Lake:
 
 
 def late_ranks(answer: QueryResult) -> list[Late]:
-    """Those of an answer of ``stragglers``, the dearest first."""
+    """Return the late ranks in an answer of ``stragglers``, the most expensive first."""
     rows: Iterable[Mapping[str, Any]] = (dict(zip(answer.columns, row, strict=True)) for row in answer.rows)
     return [
         Late(
@@ -180,7 +180,7 @@ def late_ranks(answer: QueryResult) -> list[Late]:
 
 
 def why_not(one: Recorded) -> str:
-    """Why the file of a session cannot be opened, in a sentence; "": it can."""
+    """Return why the file of a session cannot be opened, in a sentence; "": it can."""
     if is_url(one.path):
         return f"{one.path} lies in object storage: fetch it, then gputop replay it"
     if not os.path.exists(one.path):
@@ -208,7 +208,7 @@ def _grouped(sessions: Iterable[SessionGroup], named: Any) -> list[SessionGroup]
 
 
 def _ordered(groups: Iterable[SessionGroup]) -> list[SessionGroup]:
-    """What costs most first; what costs nothing by its name."""
+    """The most expensive first; those without loss by name."""
 
     def place(one: SessionGroup) -> tuple[float, str, int, str]:
         return -one.loss_ns, one.job or "", -1 if one.rank is None else one.rank, min(one.sessions)

@@ -1,4 +1,4 @@
-"""For workers of a Dask cluster of this machine: an interrupt of the terminal is for who asks to answer."""
+"""Dask worker setup: the terminal's interrupt is left to the process that waits for the answers."""
 
 from __future__ import annotations
 
@@ -7,5 +7,5 @@ from typing import Any
 
 
 def dask_setup(_worker: Any) -> None:
-    """Called by Dask, which finds it by its name, in each worker that starts."""
+    """Called by Dask, which finds it by name, in each starting worker."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)

@@ -1,4 +1,4 @@
-"""What a worker does with one recording: its rows, a few kB; nothing of the recording itself comes back."""
+"""The work on one recording: its rows, a few kB, without any of its records."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ from gputop.errors import (
 )
 from gputop.fleet.lake.lake_tables import COLUMNS, VERSION, Row
 from gputop.fleet.lake.urls import fetched, shown
-from gputop.fleet.ranks.collective_rows import NOBODY, Collectives
+from gputop.fleet.ranks.collective_rows import NO_MEMBER, Collectives
 from gputop.fleet.ranks.communicator_ranks import Memberships
 from gputop.parts.mapreduce import use_processors
 from probes.samples import ProcessData, sample_data, section
@@ -42,19 +42,19 @@ _IN_PARTS = "its recording was explained in parts, which number no collectives"
 _ONLY_SUMS = "only sums were kept of its calls (record --detail summary), so why its GPU waits is not known"
 MEMORY = 256 << 20  # bytes for one explanation; a recording that does not fit is explained in parts
 WORKER_MEMORY = 500_000_000  # bytes for a worker, the explanation and Python itself
-_ONE = threading.Lock()  # a worker of others may have several threads, and memory for one explanation
+_ONE = threading.Lock()  # a foreign worker may have several threads, but memory for one explanation
 _LOG = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """What a worker is given: names, never what is in a file.
+    """A recording to explain: names only, no content.
 
     Attributes:
-        path: The recording: a file, a folder of segments, or the URL of one.
-        session_id: Hash of its content; None of a URL: who fetches it finds out.
-        version: What the storage of a URL says that it is; None of a file.
-        segments: URLs of its parts.
+        path: A file, a folder of segments, or the URL of one.
+        session_id: Hash of its content; None for a URL, which is hashed when fetched.
+        version: The storage's version of a URL's content; None for a file.
+        segments: URLs of its segments.
     """
 
     path: str
@@ -65,11 +65,11 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class ExplainOutcome:
-    """What one recording came to.
+    """Result of one recording.
 
     Attributes:
-        rows: By table; ``sessions`` is empty where it cannot be explained.
-        session_id: Hash of its content; None where it is to be tried again.
+        rows: By table; ``sessions`` is empty if it cannot be explained.
+        session_id: Hash of its content; None if it is to be tried again.
     """
 
     rows: Mapping[str, tuple[Row, ...]]
@@ -77,7 +77,7 @@ class ExplainOutcome:
 
 
 def content_hash(path: str) -> str:
-    """SHA-256 of what is in a file, or of the segments of a folder, in hex.
+    """Return the SHA-256 of a file's content, or of a folder's segments, in hex.
 
     Raises:
         OSError: It cannot be read.
@@ -91,38 +91,35 @@ def content_hash(path: str) -> str:
     return known.hexdigest()
 
 
-def look_at_all(tasks: Sequence[Task], version: str) -> list[ExplainOutcome] | str:
-    """Explains some recordings, one behind the other.
+def explain_tasks(tasks: Sequence[Task], version: str) -> list[ExplainOutcome] | str:
+    """Explain some recordings in turn.
 
     Args:
-        version: The caller's gputop: another one would explain otherwise.
+        version: The caller's gputop, which the worker's must equal.
 
     Returns:
-        What each came to; or a sentence, when this worker has another gputop. Nothing is raised: Dask's
-        client waits for ever for an error that it cannot read.
+        The outcomes; or a sentence if this worker has another gputop. Nothing is raised: Dask's
+            client waits for ever
+        for an exception that it cannot unpickle.
     """
     if version != (own := installed()):
         return f"the worker on {socket.gethostname()} has gputop {own}, this is {version}: install the same"
     with _ONE:
         use_processors(1)
-        keep_freed()  # Dask has the C library give back each array at once: that doubles the CPU time
-        found = [look_at(task) for task in tasks]
+        keep_freed()  # Dask makes the C library return each array at once, which doubles the CPU time
+        found = [explain_task(task) for task in tasks]
         release_free_memory()
         return found
 
 
-def look_at(task: Task) -> ExplainOutcome:
-    """Explains one recording.
-
-    Returns:
-        Its rows; what is wrong with it is a row of ``problems``, never an exception: the others go on.
-    """
+def explain_task(task: Task) -> ExplainOutcome:
+    """Explain one recording; its faults become a row of ``problems``, never an exception."""
     name = shown(task.path)
     try:
         if task.session_id is not None:
-            return _looked_at(task.path, name, task.session_id)
+            return _explain_file(task.path, name, task.session_id)
         with fetched(task.path, task.segments) as path:
-            return _looked_at(path, name, content_hash(path))
+            return _explain_file(path, name, content_hash(path))
     except GputopError as error:
         return _nothing(unreadable(name, str(error), None))
     except Exception as error:
@@ -130,20 +127,20 @@ def look_at(task: Task) -> ExplainOutcome:
         where = f"on {socket.gethostname()}: {type(error).__name__}: {shown(str(error))}"
         text = f"gputop failed on it {where}; please report it"
         if isinstance(error, MemoryError):
-            text = f"its explanation takes more memory than a worker has ({where})"
+            text = f"its explanation needs more memory than a worker has ({where})"
         return _nothing(unreadable(name, text, None))
 
 
 def installed() -> str:
-    """Which gputop this is, as far as a lake is concerned."""
+    """Return the version of gputop and of the lake's tables."""
     try:
         return f"{metadata.version('gputop')} (lake {VERSION})"
     except metadata.PackageNotFoundError:
         return f"unknown (lake {VERSION})"
 
 
-def _looked_at(path: str, name: str, session_id: str) -> ExplainOutcome:
-    """Of a local file, which is called by its name in the rows."""
+def _explain_file(path: str, name: str, session_id: str) -> ExplainOutcome:
+    """Explain a local file, which has the given name in the rows."""
     problems: list[Row] = []
     try:
         with open_session(path) as session:
@@ -157,7 +154,7 @@ def _looked_at(path: str, name: str, session_id: str) -> ExplainOutcome:
         where = f"on {socket.gethostname()}, where it was to be explained"
         return _nothing(unreadable(name, f"{error} ({where}: workers need a shared folder)", None))
     except (SessionUnreadableError, SessionTooNewError, OSError) as error:
-        return _nothing(unreadable(name, str(error), None))  # may be read another time
+        return _nothing(unreadable(name, str(error), None))  # may be readable later
     except GputopError as error:
         return _nothing(unreadable(name, str(error).replace(path, name), session_id))
     if not same:
@@ -181,7 +178,7 @@ def _nothing(problem: Row) -> ExplainOutcome:
 
 
 def unreadable(path: str, text: str, session_id: str | None) -> Row:
-    """The row of a file of which nothing is known; without a hash it is tried again."""
+    """Return the row of an unreadable file; without a hash it is tried again."""
     return _problem(path, "unreadable", text, session_id)
 
 
@@ -204,12 +201,12 @@ def _facts(session: Session) -> tuple[dict[int, ProcessData], Memberships]:
 def _explained(
     session: Session, session_id: str, processes: Mapping[int, ProcessData], members: Memberships
 ) -> tuple[Report | None, dict[str, list[Row]]]:
-    """The report, None where only sums were kept of all of it; and rows of the tables about collectives."""
+    """The report, None for sums only; and the rows of the tables of collectives."""
     unkept = unkept_of(session)
     if unkept or not fits(session, MEMORY):
         rest = {"session_id": session_id, "clock": None, "process": None, "job": None, "why": _IN_PARTS}
         rows: list[dict[str, Any]] = [
-            NOBODY | rest | {"communicator": one.id, "rank": one.rank, "ranks": one.ranks, "pid": one.pid}
+            NO_MEMBER | rest | {"communicator": one.id, "rank": one.rank, "ranks": one.ranks, "pid": one.pid}
             for one in members.all()
         ]
         try:
@@ -240,7 +237,7 @@ def _session(
         "session_job": jobs.pop() if len(jobs) == 1 else None,
         "calls": sum(call.count for process in totals.processes for call in process.calls if not call.nested),
         "unkept_ns": sum(until - since for since, until in unkept_of(session)),
-        # no columns: the list of a piece has them
+        # not columns: stored in the list of a piece
         "recording": _recording(session.header, os.path.isdir(session.path)),
         "until_ns": session.start_ns + session.duration_ns,
     }
@@ -261,9 +258,9 @@ def _session(
 
 
 def _recording(header: Mapping[str, Any], in_segments: bool) -> str | None:
-    """What stays the same of a recording while it goes on; None where that may be the same of another one.
+    """Return an identifier of a growing recording that stays the same; None if it might not be unique.
 
-    The first segments of a folder may be gone when it is looked at again; what all of them are of stays.
+    The first segments of a folder may be deleted later; the identifier common to all segments stays.
     """
     boot, recorder = section(header, "machine").get("boot"), header.get("own_pid")
     segment = header.get("segment")

@@ -14,18 +14,21 @@ from gputop.fleet.lake.urls import shown
 from gputop.fleet.workers import Engine, processes
 
 _PIECE = 256  # rows of a table that are written together
-_MANY = {"collectives": 1 << 15, "before_collectives": 1 << 15}  # the same, where a session has hundreds
+_MANY = {
+    "collectives": 1 << 15,
+    "before_collectives": 1 << 15,
+}  # the same for tables with hundreds of rows a session
 
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """What a run did, in files.
+    """Result of a run, in files.
 
     Attributes:
-        explained: Taken in.
-        known: Their content was in the lake, or came twice.
-        problems: Rows of what is torn, lossy or unreadable; of the last kind nothing else is known.
-        left: Not looked at, since it was interrupted.
+        explained: Newly ingested.
+        known: Content already in the lake, or duplicate.
+        problems: Rows of torn, lossy or unreadable files; of unreadable ones nothing else is known.
+        left: Not processed because of an interrupt.
     """
 
     explained: int
@@ -42,15 +45,15 @@ def ingest(
     engine: Engine | None = None,
     progress: Progress = SILENT,
 ) -> Ingested:
-    """Explains recordings and adds them to a lake.
+    """Explain recordings and add them to a lake.
 
     Args:
-        paths: Files, folders of which every .msgpack and .gputop is meant, and URLs of both. A folder of
+        paths: Files, folders (every .msgpack and .gputop in them), and URLs of both. A folder of
             segments is one recording.
-        lake: A folder, made where it is not there, or a URL.
-        workers: So many processes of this machine.
-        engine: Explains instead of these.
-        progress: Reports how far the work is; where it is stopped, what is explained by then is kept.
+        lake: A folder, which is made if needed, or a URL.
+        workers: Processes of this machine.
+        engine: Replaces these processes.
+        progress: Reports progress, and may stop the run; what is explained by then is kept.
 
     Raises:
         GputopError: The lake cannot be written, or another run adds to it; what is explained by then is kept.
@@ -73,7 +76,7 @@ def ingest(
 
 
 class IngestRun:
-    """What a run has found, and not written yet."""
+    """Results of a run that are not written yet."""
 
     def __init__(self, lake: str, found: Found, known: frozenset[str]) -> None:
         self._lake, self._seen = lake, {*known}
@@ -82,7 +85,7 @@ class IngestRun:
         self._begin()
 
     def consume(self, task: Task, outcome: ExplainOutcome | None) -> None:
-        """What a recording came to; None: it is not known, and the next run tries again."""
+        """Add a recording's outcome; None: unknown, so that the next run tries again."""
         self.done += 1
         if outcome is None:
             text = "workers ended while explaining it (out of memory, or a signal)"
@@ -90,12 +93,14 @@ class IngestRun:
             return
         if task.version is not None and outcome.session_id is not None:
             self._versions.append(task.version)
-            if outcome.session_id in self._seen:  # only who fetches it knows
+            if outcome.session_id in self._seen:  # known only after fetching
                 self.known += 1
                 return
             self._seen.add(outcome.session_id)
         for table, rows in outcome.rows.items():
-            self._held[table] += [row for row in rows if row.get("session_id", True)]  # else: tried again
+            self._held[table] += [
+                row for row in rows if row.get("session_id", True)
+            ]  # without an id: tried again
         self.explained += len(outcome.rows["sessions"])
         self.problems += outcome.rows["problems"]
         if any(len(rows) >= _MANY.get(table, _PIECE) for table, rows in self._held.items()):

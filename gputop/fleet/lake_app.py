@@ -1,4 +1,4 @@
-"""The screen over a lake: jobs, the ranks of one, the sessions of one; a session opens as its own screen."""
+"""The screen of a lake: jobs, ranks, sessions; a session opens as its own screen."""
 
 from __future__ import annotations
 
@@ -39,18 +39,18 @@ _NEXT: Final = ("Enter shows its ranks", "Enter shows its sessions")
 _FIGURES: Final = frozenset(
     {"lost", "of GPU time", "ranks", "recordings", "length", "late by", "events lost"}
 )
-_WIDEST: Final = 70  # of a cell; the lines below tell the rest
+_WIDEST: Final = 70  # columns of a cell; the lines below the table have the whole text
 _NOT_RECORDED: Final = "unknown"
-# gives the terminal to what runs inside of it
+# lends the terminal for the block
 Lent = Callable[[], AbstractContextManager[None]]
 
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """What the screen has others do.
+    """Actions that the screen delegates.
 
     Attributes:
-        open: Shows a recording, in a terminal that it is lent; returns what went wrong, "" for nothing.
+        open: Shows a recording in the borrowed terminal; returns an error text, or "".
         late: Finds late ranks, which may take seconds; raises GputopError.
     """
 
@@ -76,14 +76,13 @@ class LakeScreen(SureTimers):
     def __init__(
         self, lake: Lake, name: str, ways: Ways, themes: Sequence[Theme] = (), theme: str = ""
     ) -> None:
-        """Make it.
+        """Make the screen.
 
         Args:
-            lake: What is shown.
-            name: Of the lake.
-            ways: See there.
-            themes: Colours, by name.
-            theme: Those to take; "": Textual's own.
+            name: Its name.
+            ways: Delegated actions.
+            themes: Available themes.
+            theme: Name of the theme; "": Textual's default.
         """
         super().__init__()
         self._lake, self._name, self._ways = lake, name, ways
@@ -91,7 +90,7 @@ class LakeScreen(SureTimers):
             self.register_theme(one)
         if theme:
             self.theme = theme
-        self._place: list[SessionGroup] = []  # the job, then the rank that is gone into
+        self._place: list[SessionGroup] = []  # the entered job, then the entered rank
         self._rows: list[SessionGroup] = []
         self.late: Sequence[Late] | None = None
         self._late_why = "searching for late ranks"
@@ -103,9 +102,9 @@ class LakeScreen(SureTimers):
         yield Footer()
 
     def on_mount(self) -> None:
-        """Shows the jobs; late ranks come when they are known."""
+        """Show the jobs; late ranks are added once they are known."""
         self._fill()
-        # no worker of Textual's, for which the end would wait
+        # not a Textual worker, which would delay the exit
         threading.Thread(target=self._look, name="gputop-late", daemon=True).start()
 
     def _look(self) -> None:
@@ -114,7 +113,7 @@ class LakeScreen(SureTimers):
             late, why = self._ways.late(), ""
         except GputopError as error:
             why = f"late ranks are not known: {error}"
-        except Exception as error:  # a thread that ends without a word would leave the sentence before
+        except Exception as error:  # else "searching" would stay forever
             _LOG.exception("late ranks cannot be found")
             why = f"late ranks are not known: {type(error).__name__}"
         with suppress(RuntimeError):  # the screen has ended meanwhile
@@ -127,7 +126,7 @@ class LakeScreen(SureTimers):
     # -- keys -----------------------------------------------------------------------------------------
 
     def on_data_table_row_selected(self, event: DataTable.RowSelected) -> None:
-        """Goes into a job or a rank; opens a session."""
+        """Go into a job or a rank; open a session."""
         chosen = self._rows[event.cursor_row]
         if len(self._place) < len(_HEADS) - 1:
             self._place.append(chosen)
@@ -168,7 +167,7 @@ class LakeScreen(SureTimers):
         self._rows = self._groups()
         shown = [self._cells(level, one) for one in self._rows]
         for head in heads:
-            # told rather than measured by the table, which keeps the widths of the level before
+            # explicit, since the table keeps the measured widths of the previous level
             width = max(width_of(head), *(width_of(cells[head]) for cells in shown), 0)
             table.add_column(_text(head, head), key=head, width=width)
         for cells in shown:

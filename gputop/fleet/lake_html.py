@@ -1,4 +1,4 @@
-"""One HTML page about a lake: what costs most GPU hours, late ranks, what is covered and what is lost."""
+"""The HTML page of a lake: most expensive causes, late ranks, coverage and losses."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputop.query.database import QueryResult
 from gputop.report_page.document import document
 from gputop.report_page.markup import figure, items, sentence, table, text
 
-ROWS: Final = 300  # of a table: the page stays below 2 MB
+ROWS: Final = 300  # of each table, which keeps the page below 2 MB
 _HOUR: Final = 3_600 * NS_PER_S
 _TITLES: Final = {"cause": "By cause", "line": "By line", "user": "By user", "job": "By job"}
 _HEADS: Final = {
@@ -35,11 +35,7 @@ _OTHERS: Final = ("job", "communicator", "seen", "ranks", "collectives", "clock_
 
 
 def fleet_page(summary: LakeSummary, name: str) -> str:
-    """The page; each figure of a table is exactly that of ``gputop fleet … --json``.
-
-    Args:
-        summary: Of the lake.
-    """
+    """Return the page; each figure of a table equals that of ``gputop fleet … --json``."""
     known = summary.coverage
     about = (
         f"recordings: {format_count(known['recordings'])}, hosts: {format_count(known['hosts'])}, recorded: "
@@ -50,7 +46,7 @@ def fleet_page(summary: LakeSummary, name: str) -> str:
         _table(_TITLES[by], summary.overviews[by], f"gputop fleet overview --by {by}") for by in GROUPS
     )
     sections = (
-        ("Most expensive", hours or '<p class="note">no finding says that a GPU was idle</p>'),
+        ("Most expensive", hours or '<p class="note">no finding of GPU idle time</p>'),
         ("Late ranks", _ranks(summary.ranks)),
         ("Coverage and losses", _coverage(summary)),
         (
@@ -120,7 +116,7 @@ def _ranks(ranks: Stragglers) -> str:
 
 
 def _chosen(answer: QueryResult, columns: Sequence[str], *, late: bool) -> QueryResult:
-    """Rows with a late rank, or those without, by the columns that say something of these."""
+    """Rows with a late rank, or those without, in the columns that apply to them."""
     where = [answer.columns.index(name) for name in columns]
     whose = answer.columns.index("late_rank")
     rows = [row for row in answer.rows if (row[whose] is not None) == late][:ROWS]
@@ -199,5 +195,5 @@ def _percent(part: int, whole: int) -> str:
 
 
 def _all(ranks: Stragglers) -> int:
-    """All communicators that have several ranks."""
+    """Number of communicators with several ranks."""
     return ranks.late + ranks.healthy + ranks.unknown

@@ -1,4 +1,4 @@
-"""Recordings explained on Dask: a scheduler that is there already, or a cluster of this machine by itself."""
+"""Explains recordings on Dask: an existing scheduler, or a cluster of this machine."""
 
 from __future__ import annotations
 
@@ -14,23 +14,23 @@ from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 from gputop.errors import GputopError, install_command
-from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task, installed, look_at_all
+from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task, explain_tasks, installed
 from gputop.fleet.worker_answers import checked
 from gputop.fleet.workers import TRIES, Engine
 from gputop.process.isolation import isolate_children
 
 ADDRESS: Final = "DASK_SCHEDULER_ADDRESS"  # Dask's own variable
-_BATCH = 16  # recordings of a task, at most: some seconds of work, so that the scheduler has little of it
-_TASKS = 4  # a worker has at least so many, so that none waits long for the last one
+_BATCH = 16  # most recordings of a task: some seconds of work, which keeps the scheduler idle
+_TASKS = 4  # fewest tasks of a worker, so that none waits long for the last one
 CONNECT_S = 20
 _POLL_S = 0.2
-CLOSE_S = 2.0  # that the end waits for a scheduler that may be gone
-WAIT_S = 10.0  # without a worker, until that is said
+CLOSE_S = 2.0  # for a scheduler that may be gone at the end
+WAIT_S = 10.0  # without a worker, until a report
 _OWN: Final[dict[str, list[str]]] = {
-    # what others on this machine could ask over HTTP: nothing
+    # no HTTP routes, which other users of this machine could query
     "distributed.scheduler.http.routes": [],
     "distributed.worker.http.routes": [],
-    # a module, no text: Dask would write that into a folder that others can write to
+    # a module name: Dask would write source text into a shared folder
     "distributed.worker.preload": ["gputop.fleet.dask_setup"],
 }
 Found = tuple[Task, ExplainOutcome | None]
@@ -38,15 +38,15 @@ Found = tuple[Task, ExplainOutcome | None]
 
 @contextmanager
 def dask(scheduler: str | None, workers: int, report: Callable[[str], None]) -> Iterator[Engine]:
-    """Explains on Dask; a context.
+    """Context manager: an engine on Dask.
 
-    When a worker dies, Dask gives its tasks to others; of those over which workers die again and again each
-    recording is tried alone.
+    Dask reassigns the tasks of a dead worker. Recordings of tasks that kill workers repeatedly are retried
+    one by one.
 
     Args:
-        scheduler: Address (``tcp://HOST:8786``) or scheduler file (``….json``); None: a cluster is made here,
-            for this process alone: both sides prove by a certificate who they are.
-        workers: So many processes; of a cluster that is made.
+        scheduler: Address (``tcp://HOST:8786``) or scheduler file (``….json``); None: a cluster for
+            this process alone, with mutual certificates.
+        workers: Processes of the own cluster.
         report: Called with news for the waiting user.
 
     Raises:
@@ -60,7 +60,7 @@ def dask(scheduler: str | None, workers: int, report: Callable[[str], None]) -> 
             f"dask is not installed, which spreads the work: {install_command('dask')}; without --dask and "
             "--scheduler worker processes of this machine explain"
         ) from error
-    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # what matters is said here
+    logging.getLogger("distributed").setLevel(logging.CRITICAL)  # gputop reports the relevant events itself
     if scheduler is not None:
         with _connected(distributed, scheduler) as client:
             yield DaskClient(client, scheduler, report).outcomes
@@ -73,7 +73,7 @@ def dask(scheduler: str | None, workers: int, report: Callable[[str], None]) -> 
             threads_per_worker=1,
             memory_limit=WORKER_MEMORY,
             host="127.0.0.1",
-            security=True,  # else every user of this machine could have it run code
+            security=True,  # else any user of this machine could run code in it
             dashboard_address=None,
             worker_dashboard_address=None,
             silence_logs=logging.CRITICAL,
@@ -84,10 +84,10 @@ def dask(scheduler: str | None, workers: int, report: Callable[[str], None]) -> 
 
 @contextmanager
 def _own_settings(config: Any, folder: str) -> Iterator[None]:
-    """Dask as it is for this run: with a folder of its own, and without what files and variables say of it.
+    """Context manager: Dask with a private folder, and without settings of files and variables.
 
-    The scheduler's folder is Dask's else, in one where others may lay links first; and the files, root's
-    caller's by ``HOME``, may name code that is run first.
+    Dask's default folder may hold links of other users, and settings (root's caller's by ``HOME``) may name
+    code to run.
     """
     config.refresh(paths=[], env={})
     try:
@@ -110,7 +110,7 @@ def _connected(distributed: Any, scheduler: str) -> Iterator[Any]:
     try:
         yield client
     finally:
-        with suppress(distributed.TimeoutError):  # all answers are here, or a better error is on its way
+        with suppress(distributed.TimeoutError):  # all answers have arrived, or a better error follows
             client.close(timeout=CLOSE_S)
 
 
@@ -131,17 +131,17 @@ class DaskClient:
                 suspects += batch
             else:
                 yield from zip(batch, found, strict=True)
-        for task in suspects:  # one at a time: else a bad one takes others with it
+        for task in suspects:  # one at a time: a bad one would kill others' workers
             for _batch, found in self._done([[task]], stopped):
                 yield task, found[0] if found else None
 
     def _done(
         self, batches: Sequence[list[Task]], stopped: Callable[[], bool]
     ) -> Iterator[tuple[list[Task], list[ExplainOutcome] | None]]:
-        """Batches as they are done, None where workers died over one; ends early when it is told to stop."""
+        """Yield batches as they complete, with None if workers died over one; stops early on request."""
         running: dict[Any, list[Task]] = {}
         for batch in batches:
-            future = self._client.submit(look_at_all, batch, installed(), pure=False, retries=TRIES)
+            future = self._client.submit(explain_tasks, batch, installed(), pure=False, retries=TRIES)
             running[future] = batch
         waiting_since = time.monotonic()
         try:
@@ -177,7 +177,7 @@ class DaskClient:
         return found
 
     def _waited(self, since: float) -> float:
-        """Reports once in a while that there is no worker."""
+        """Report once in a while that there is no worker."""
         if time.monotonic() - since < WAIT_S:
             return since
         known: Mapping[str, int] = self._client.nthreads()

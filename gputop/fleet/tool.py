@@ -1,4 +1,4 @@
-"""What an assistant may ask of a lake: the questions that ``gputop fleet`` answers, as one tool."""
+"""The questions of ``gputop fleet`` as one tool for assistants."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _KNOWN: Final = frozenset({*OF_RANKS, *(name for columns in COLUMNS.values() for
 
 
 def lake_tool(lake: str) -> Callable[..., str]:
-    """The tool for one lake.
+    """Return the tool for one lake.
 
     Raises:
         GputopError: It cannot be read, or duckdb is not installed.
@@ -73,7 +73,7 @@ def _stragglers(lake: str, part: LakeSelection, most: int, cursor: str | None, l
 def _of(
     lake: str, tables: Collection[str], part: LakeSelection, answer: Callable[[LockedDatabase], _T]
 ) -> _T:
-    """The answer of a part of a lake, of which something must be there."""
+    """Query a part of a lake, which must not be empty."""
     with closing(open_lake(lake, tables, part)) as database:
         if part and not database.query("SELECT 1 FROM sessions", 1, SECONDS).rows:
             raise CommandError("no recording is of that job: action overview by job lists them", USAGE)

@@ -1,4 +1,4 @@
-"""What workers of a cluster answer, as far as it can be one: other machines may say anything."""
+"""Validates the answers of a cluster's workers, which are untrusted."""
 
 from __future__ import annotations
 
@@ -18,14 +18,14 @@ _MORE: Final = {"sessions": {"recording": TEXT, "until_ns": INT}}
 
 
 def checked(answer: Any, count: int) -> list[ExplainOutcome] | str:
-    """What a task came to: an outcome for each recording, of known tables and columns; or a sentence.
+    """Return a task's outcomes, one for each recording, of known tables and columns; or a sentence.
 
     Args:
-        answer: What came.
+        answer: The answer.
         count: Recordings of the task.
 
     Raises:
-        ValueError: It is none; the text says what is wrong.
+        ValueError: It is invalid; the text is the reason.
     """
     if isinstance(answer, str):
         return answer[:_MOST_SENTENCE]
@@ -52,7 +52,7 @@ def _outcome(answer: Any) -> ExplainOutcome:
 
 
 def _row(table: str, answer: Any) -> Row:
-    """A row of the columns that are known; what tells which session it is of is there."""
+    """A row of the known columns, which identifies its session."""
     if not isinstance(answer, Mapping):
         raise ValueError("a row that is none")
     kinds = {**COLUMNS[table], **_MORE.get(table, {})}

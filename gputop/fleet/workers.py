@@ -1,4 +1,4 @@
-"""Worker processes of this machine over many files: few at a time, tried again when one dies."""
+"""Worker processes of this machine for many files, with retries when one dies."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from concurrent.futures import FIRST_COMPLETED, Future, wait
 from contextlib import suppress
 from functools import cache
 
-from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task, look_at
+from gputop.fleet.explain_task import WORKER_MEMORY, ExplainOutcome, Task, explain_task
 from gputop.parts.mapreduce import use_processors
 from gputop.parts.process_pool import ProcessEndedError, ProcessPool
 from gputop.query.forked import bound_memory
 
-# explains tasks until it is told to stop; None: workers died over it again and again
+# explains tasks until stopped; an outcome of None: workers died over it repeatedly
 Engine = Callable[[Sequence[Task], Callable[[], bool]], Iterator[tuple[Task, ExplainOutcome | None]]]
-TRIES = 2  # alone, after a worker died over it
+TRIES = 2  # retries alone, after a worker died
 _POLL_S = 0.2
 
 
 def processes(workers: int) -> Engine:
-    """Explains in so many processes of this machine.
+    """Return an engine of so many processes of this machine.
 
-    A recording over which a worker dies is tried again alone, after the others.
-    What is at hand when it is told to stop is done to the end.
+    A recording over which a worker dies is retried alone, after the others. On a stop request, running tasks
+    are completed.
     """
 
     def outcomes(
@@ -60,11 +60,11 @@ def _alone(task: Task) -> ExplainOutcome | None:
 
 def _explained(task: Task) -> ExplainOutcome:
     begin()
-    return look_at(task)
+    return explain_task(task)
 
 
 @cache
 def begin() -> None:
-    """This process becomes a worker: one processor, bounded memory."""
+    """Make this process a worker: one processor, bounded memory."""
     use_processors(1)
     bound_memory(WORKER_MEMORY)

@@ -1,1 +1,1 @@
-"""A lake of recordings: its storage, its tables, what is read from them."""
+"""A lake of recordings: storage, tables, queries."""

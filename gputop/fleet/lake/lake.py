@@ -1,4 +1,4 @@
-"""A lake: pieces that appear whole or not at all, by date and job, and the tables that they make together."""
+"""A lake: pieces that appear whole or not at all, by date and job, and the tables that they form."""
 
 from __future__ import annotations
 
@@ -26,18 +26,16 @@ from gputop.fleet.lake.urls import shown
 from gputop.format import escape_text
 from gputop.query.database import LockedDatabase
 
-OLD_PIECE: Final = "piece-"  # a folder with a file a table: gputops of lakes before version 3
+OLD_PIECE: Final = "piece-"  # a folder with a file for each table, before version 3
 ALL: Final = LakeSelection()
 _TYPES = {INT: "BIGINT", REAL: "DOUBLE", TEXT: "VARCHAR"}
-_WHOSE = ("sessions", "findings", "communicators")  # they tell which rows are of a job or a day
+_WHOSE = ("sessions", "findings", "communicators")  # they decide which rows belong to a job or a day
 _AT_ONCE = 1 << 31
 
 
 @contextmanager
 def adding_to(lake: str) -> Iterator[None]:
-    """Makes it if it is not there, and holds a folder, so that no other run adds to it.
-
-    What a run that was killed has left, and no list names, is removed.
+    """Context manager: make the lake if needed, lock a folder, and remove a killed run's unlisted files.
 
     Raises:
         GputopError: It cannot be made, is no folder, or another run adds to it.
@@ -57,11 +55,11 @@ def adding_to(lake: str) -> Iterator[None]:
 
 
 def add_piece(lake: str, rows: Mapping[str, Sequence[Row]], versions: Sequence[str] = ()) -> None:
-    """Adds rows to all tables at once; those of a session together.
+    """Add rows to all tables at once; those of a session together.
 
     Args:
         rows: By table.
-        versions: What storages said of the recordings that these tell of.
+        versions: Storage versions of the recordings of these rows.
 
     Raises:
         GputopError: It cannot be written.
@@ -70,11 +68,12 @@ def add_piece(lake: str, rows: Mapping[str, Sequence[Row]], versions: Sequence[s
     found = partitioned(rows)
     keys = {table: sorted(parts) for table, parts in found.items()}
     piece = Piece(uuid4().hex, keys, known_of(rows), versions, recordings_of(rows))
-    files = {
-        piece.file(table, key): _parquet(table, some)
-        for table, parts in found.items()
-        for key, some in parts.items()
-    }
+    files = {}
+    for table, parts in found.items():
+        for key, some in parts.items():
+            file = io.BytesIO()
+            write_table(table, some, file)
+            files[piece.file(table, key)] = file.getvalue()
     try:
         place.write(files)
         place.write({piece.place: piece.packed()})
@@ -86,19 +85,19 @@ def add_piece(lake: str, rows: Mapping[str, Sequence[Row]], versions: Sequence[s
 def open_lake(
     lake: str, tables: Collection[str] = tuple(COLUMNS), part: LakeSelection = ALL
 ) -> LockedDatabase:
-    """The tables of a lake, to be asked.
+    """Return the tables of a lake for queries.
 
     Args:
         lake: Its folder or URL.
-        tables: Those that are wanted; what is not read takes no time.
-        part: What of them; only its files are read.
+        tables: Tables to load.
+        part: Part to load; only its files are read.
 
     Raises:
         GputopError: It is no lake, is damaged, or duckdb is not installed.
     """
     place = place_of(lake)
     pieces = _Pieces(lake, place)
-    # those by which the others are chosen are read first
+    # tables that select rows of others come first
     wanted = [table for table in COLUMNS if table in tables or (part and table in _WHOSE)]
 
     def fill(connection: Any) -> None:
@@ -117,7 +116,7 @@ def open_lake(
 
 
 def known_in(lake: str) -> tuple[frozenset[str], frozenset[str]]:
-    """What a lake holds already, what cannot be explained included: hashes, and versions in storages."""
+    """Return the hashes and storage versions in a lake, including recordings that could not be explained."""
     pieces = _Pieces(lake, place_of(lake))
     known = {one for piece in pieces.listed for one in piece.known}
     versions = frozenset(one for piece in pieces.listed for one in piece.versions)
@@ -129,7 +128,7 @@ def known_in(lake: str) -> tuple[frozenset[str], frozenset[str]]:
 
 
 class _Pieces:
-    """The pieces of a lake, and which of their files are read for a question."""
+    """The pieces of a lake, and which of their files a query reads."""
 
     def __init__(self, lake: str, place: Place, *, new: bool = False) -> None:
         self._place = place
@@ -150,7 +149,7 @@ class _Pieces:
     def of(
         self, table: str, part: LakeSelection
     ) -> Iterator[tuple[list[str], bool, Sequence[str], list[str]]]:
-        """(files, whether they have all columns, which sessions do not count, who tells the members)."""
+        """Yield (files, whether they have all columns, sessions to skip, files of their members)."""
         old = [f"{folder}/{table}.parquet" for folder in self.old]
         old = [name for name in old if f"{table}.parquet" in self._place.listing(name.partition("/")[0])]
         if old:
@@ -164,7 +163,7 @@ class _Pieces:
                 yield files, True, sorted(self._not_counted[piece.name]), whose
 
     def _of_two_runs(self) -> dict[str, set[str]]:
-        """Sessions that an earlier piece has, too, by piece: two runs that added to a storage at once."""
+        """Piece -> sessions that an earlier piece has too: two runs added to a storage at once."""
         seen: set[str] = set()
         twice = {}
         for piece in self.listed:
@@ -174,7 +173,7 @@ class _Pieces:
         return twice
 
     def _gone_on(self) -> dict[str, set[str]]:
-        """Sessions whose recordings went on after they were looked at, and were looked at again, by piece."""
+        """Piece -> sessions whose recordings grew and were ingested again later."""
         newest: dict[str, tuple[int, int, str]] = {}
         for piece in self.listed:
             for session, (recording, until, length) in piece.recordings.items():
@@ -191,7 +190,7 @@ class _Pieces:
 def _insert(
     connection: Any, table: str, files: Sequence[str], is_new: bool, but: Sequence[str], whose: Sequence[str]
 ) -> None:
-    """Rows of files, without those of some sessions; the communicators say which members are theirs."""
+    """Insert the rows of files, except those of some sessions; members are found by communicators."""
     names = ", ".join(
         f'NULL AS "{name}"' if not is_new and (table, name) in NEW else FORMER.get((table, name), f'"{name}"')
         for name in COLUMNS[table]
@@ -209,7 +208,7 @@ def _insert(
 
 
 def _only(connection: Any, tables: Sequence[str], part: LakeSelection) -> None:
-    """Removes what is not of a part: old pieces have all, and a session may be of several jobs."""
+    """Delete rows outside a part: old pieces hold everything, and a session may have several jobs."""
     ids = "SELECT session_id FROM sessions"
     job = escape_text(part.job) if part.job is not None else None  # as it is written
     low = _ns(part.since, 0) if part.since else None
@@ -239,9 +238,3 @@ def _only(connection: Any, tables: Sequence[str], part: LakeSelection) -> None:
 def _ns(day: Any, later: int) -> int:
     start = datetime.combine(day + timedelta(days=later), time(), timezone.utc)
     return int(start.timestamp()) * 10**9
-
-
-def _parquet(table: str, rows: Sequence[Row]) -> bytes:
-    file = io.BytesIO()
-    write_table(table, rows, file)
-    return file.getvalue()

@@ -1,11 +1,11 @@
-"""Which recordings are meant: files, folders, URLs; each content once, a recording in segments as one."""
+"""Finds recordings: files, folders, URLs; each content once, a recording in segments as one."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -20,13 +20,13 @@ from replay.reader import SessionReader
 from replay.segments import SUFFIX, segment_names
 
 _SUFFIXES = (".msgpack", ".gputop")
-_AT_ONCE = min(8, os.cpu_count() or 1)  # local files that are read to be known
+_AT_ONCE = min(8, os.cpu_count() or 1)  # local files hashed at once
 _SEGMENT = re.compile(r"\d{5,}\.gputop")
 
 
 @dataclass(slots=True)
 class Found:
-    """What is to be explained, how many are known, what cannot be read, how many were not looked at."""
+    """Recordings to explain, with counts of known and unprocessed ones, and problems."""
 
     tasks: list[Task] = field(default_factory=list)
     known: int = 0
@@ -37,16 +37,17 @@ class Found:
 def sources(
     paths: Iterable[str], known: frozenset[str], versions: frozenset[str], progress: Progress
 ) -> Found:
-    """Looks for recordings.
+    """Find recordings.
 
     Args:
         paths: Files, folders, URLs.
-        known: Hashes of those that a lake has.
-        versions: The same of those in storages; see ``urls.version_of``.
+        known: Hashes in the lake.
+        versions: Storage versions in the lake; see ``urls.version_of``.
+        progress: Reports progress, and may stop the search.
     """
     found, seen = Found(), {*known, *versions}
     all_tasks = [task for path in paths for task in _tasks(path)]
-    # most of a run that finds nothing new; and on a shared file system each file waits for its own answers
+    # hashing dominates runs without new files, and shared file systems have long latencies
     with ThreadPoolExecutor(_AT_ONCE) as threads:
         try:
             for number, (task, session_id) in enumerate(
@@ -72,7 +73,7 @@ def sources(
 
 
 def _hash(task: Task) -> str | OSError | None:
-    """That of a local recording; why there is none; None of one in a storage."""
+    """Hash of a local recording, or the error; None for one in a storage."""
     try:
         return content_hash(task.path) if task.version is None else None
     except OSError as error:
@@ -100,7 +101,7 @@ def _tasks(path: str) -> Iterator[Task]:
 
 
 def _is_one(folder: str) -> bool:
-    """Whether a folder is a recording in segments: all of its .gputop are of one."""
+    """True if a folder is a recording in segments: all of its .gputop belong to one."""
     try:
         names = segment_names(folder)
     except SessionError:
@@ -113,13 +114,13 @@ def _is_one(folder: str) -> bool:
             with closing(SessionReader(os.path.join(folder, name), follow=False)) as reader:
                 about = reader.header.get("segment")
         except SessionError:
-            continue  # torn: the others tell
+            continue  # torn: the others decide
         recordings.add(about.get("of") if isinstance(about, dict) else None)
     return len(recordings) == 1 and None not in recordings
 
 
 def _stored(url: str) -> Iterator[Task]:
-    """Files of a storage, known by what it says that they are: so none is fetched to be known."""
+    """Files of a storage with their listed versions, so that known ones need not be fetched."""
     filesystem, root = opened(url)
     with storage_errors(url, "read"):
         listed: Mapping[str, Mapping[str, Any]] = filesystem.find(root, detail=True)
@@ -134,7 +135,8 @@ def _stored(url: str) -> Iterator[Task]:
         if len(segments) > 1 and all(_SEGMENT.fullmatch(name.rpartition("/")[2]) for name in segments):
             versions = " ".join(version_of(name, listed[name]) for name in segments)
             version = hashlib.sha256(versions.encode()).hexdigest()
-            yield Task(_url(filesystem, folder), None, version, _urls(filesystem, segments))
+            urls = tuple(_url(filesystem, name) for name in segments)
+            yield Task(_url(filesystem, folder), None, version, urls)
             names = [name for name in names if name not in segments]
         for name in names:
             yield Task(_url(filesystem, name), None, version_of(name, listed[name]))
@@ -142,7 +144,3 @@ def _stored(url: str) -> Iterator[Task]:
 
 def _url(filesystem: Any, name: str) -> str:
     return str(filesystem.unstrip_protocol(name))
-
-
-def _urls(filesystem: Any, names: Sequence[str]) -> tuple[str, ...]:
-    return tuple(_url(filesystem, name) for name in names)

@@ -1,4 +1,4 @@
-"""A lake as a whole, for who looks at all of it: sums, tables cut to what a person reads, late ranks."""
+"""Summary of a whole lake: sums, top rows of tables, late ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ TABLES: Final = (*OF_RANKS, "problems")
 
 @dataclass(frozen=True, slots=True)
 class TopRows:
-    """The first rows of an answer, and how many there are in all."""
+    """The first rows of an answer, and the total number."""
 
     answer: QueryResult
     total: int
@@ -24,13 +24,13 @@ class TopRows:
 
 @dataclass(frozen=True, slots=True)
 class LakeSummary:
-    """What a lake tells.
+    """Summary of a lake.
 
     Attributes:
         coverage: The row of ``COVERAGE``, by column.
         overviews: GPU hours, by each of ``GROUPS``.
-        findings, sessions, problems: The dearest first; problems by kind.
-        wrong: Problems by kind.
+        findings, sessions, problems: The most expensive first; problems by kind.
+        wrong: Number of problems by kind.
         ranks: Late ranks first, then communicators without one.
     """
 
@@ -44,15 +44,15 @@ class LakeSummary:
 
 
 def summed(database: LockedDatabase, rows: int, seconds: float) -> LakeSummary:
-    """Runs all queries.
+    """Run all queries.
 
     Args:
         database: The lake's, with ``TABLES``.
-        rows: So many of each table at most.
-        seconds: A query is given up after this long.
+        rows: Most rows of each table.
+        seconds: Time limit of a query.
 
     Raises:
-        GputopError: A query takes too much time or memory.
+        GputopError: A query exceeds its time or memory.
     """
 
     def part(text: str) -> TopRows:

@@ -1,4 +1,4 @@
-"""The tables of a lake: their columns, and how rows become Parquet."""
+"""The tables of a lake: columns, and their Parquet files."""
 
 from __future__ import annotations
 
@@ -13,21 +13,13 @@ from gputop.format import escape_text
 VERSION: Final = 3
 Row = Mapping[str, Any]  # column -> value; None: not known
 
-# what a recording's own table of findings has, and a lake's has not
+# columns of a recording's findings that a lake omits
 _IN_THE_FILE = frozenset(
-    [
-        "tid",
-        "evidence",
-        "ruled_out",
-        "advice",
-        "gaps",
-        "per_step_ns",
-        "loss_estimate_ns",
-        "idle_level",
-        "name_level",
-        "gain_because",
-    ]
-)
+    {
+        "tid", "evidence", "ruled_out", "advice", "gaps", "per_step_ns", "loss_estimate_ns", "idle_level",
+        "name_level", "gain_because",
+    }
+)  # fmt: skip
 # table -> column -> type; the meaning of each is in docs/fleet.md
 COLUMNS: Final[dict[str, dict[str, str]]] = {
     "sessions": {
@@ -52,16 +44,16 @@ COLUMNS: Final[dict[str, dict[str, str]]] = {
     "before_collectives": {"member": INT, "seq": INT, "cause": TEXT, "ns": INT},
     "problems": {"session_id": TEXT, "path": TEXT, "what": TEXT, "text": TEXT},
 }  # fmt: skip
-# values that had another name in older lakes
+# values that were renamed after older lakes
 FORMER: Final = {
     ("sessions", "class"): 'CASE "class" WHEN \'unasked\' THEN \'no-requests\' ELSE "class" END AS "class"'
 }
-# columns that lakes before version 3 do not have
+# columns since version 3
 NEW: Final = frozenset({("sessions", "session_job"), ("sessions", "calls"), ("sessions", "unkept_ns")})
 
 
 def write_table(table: str, rows: Sequence[Row], file: BinaryIO) -> None:
-    """Write one table as Parquet.
+    """Write one table as Parquet; foreign text is escaped.
 
     Raises:
         GputopError: pyarrow is not installed.
@@ -76,10 +68,8 @@ def write_table(table: str, rows: Sequence[Row], file: BinaryIO) -> None:
     kinds = {INT: pa.int64(), REAL: pa.float64(), TEXT: pa.string()}
     about = {"gputop.table": table, "gputop.version": str(VERSION)}
     schema = pa.schema([(name, kinds[kind]) for name, kind in COLUMNS[table].items()], metadata=about)
-    plain = [{name: _storable(row.get(name)) for name in COLUMNS[table]} for row in rows]
+    plain = [
+        {name: escape_text(value) if isinstance(value, str) else value for name, value in row.items()}
+        for row in rows
+    ]
     parquet.write_table(pa.Table.from_pylist(plain, schema=schema), file, compression="zstd")
-
-
-def _storable(value: Any) -> Any:
-    """A value as it is written; text of others is escaped."""
-    return escape_text(value) if isinstance(value, str) else value

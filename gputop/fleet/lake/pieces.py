@@ -1,4 +1,4 @@
-"""What a run adds to a lake at once: its files by date and job, and the list that makes them count."""
+"""Pieces of a lake: files by date and job, and the list that makes them count."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from gputop.fleet.lake.lake_tables import COLUMNS, VERSION, Row
 from gputop.format import escape_text
 
 LISTS: Final = "pieces"  # the folder of the lists
-NONE: Final = "__HIVE_DEFAULT_PARTITION__"  # as Hive, Spark and DuckDB call what has no value
+NONE: Final = "__HIVE_DEFAULT_PARTITION__"  # name of a missing value in Hive, Spark and DuckDB
 _LONGEST = 180  # bytes of a job in the name of a folder
 _NAME = re.compile(r"[0-9a-f]{32}")
 _PART = re.compile(r"[\w.%~-]{1,200}", re.ASCII)
-Key = tuple[str, str]  # date and job, as folders are called
+Key = tuple[str, str]  # folder names of date and job
 
 
 @dataclass(frozen=True, slots=True)
 class LakeSelection:
-    """What of a lake is wanted.
+    """A part of a lake.
 
     Attributes:
-        job: Only of this job; None: of all.
-        since, until: Only sessions that began on these days or between them, UTC; None: of all.
+        job: Only this job; None: all.
+        since, until: Only sessions that began on or between these days, UTC; None: all.
     """
 
     job: str | None = None
@@ -36,17 +36,17 @@ class LakeSelection:
     until: date | None = None
 
     def __bool__(self) -> bool:
-        """Whether it is not all."""
+        """True if it is not the whole lake."""
         return (self.job, self.since, self.until) != (None, None, None)
 
     def holds(self, key: Key, table: str) -> bool:
-        """Whether files of a partition may have rows of it."""
+        """True if files of a partition may have rows of it."""
         day, job = key
         if (self.since and day < self.since.isoformat()) or (
             self.until and (day == NONE or day > self.until.isoformat())
         ):
             return False
-        # a session of several jobs has none of its own
+        # a session of several jobs is stored without one
         several = table in ("sessions", "problems") and job == NONE
         return self.job is None or several or job == job_key(self.job)
 
@@ -56,12 +56,12 @@ class Piece:
     """A list of files that count.
 
     Attributes:
-        name: Of the piece, and of each of its files.
-        keys: Table -> partitions of which it has a file.
-        known: Hashes of the recordings that were looked at.
-        versions: What the storage of these said that they are; see ``urls.version_of``.
-        recordings: Hash of a content -> which recording it is of, up to which moment, and how long it is. Two
-            contents of one are what it was before it went on, and afterwards.
+        name: Name of the piece, and of each of its files.
+        keys: Table -> partitions with a file.
+        known: Hashes of its recordings.
+        versions: Storage versions of these; see ``urls.version_of``.
+        recordings: Hash of a content -> its recording, end and length. Two contents of one recording
+            are its states before and after it grew.
     """
 
     name: str
@@ -72,15 +72,15 @@ class Piece:
 
     @property
     def place(self) -> str:
-        """Of the list itself."""
+        """Path of the list itself."""
         return f"{LISTS}/{self.name}.json"
 
     def files(self, table: str, part: LakeSelection) -> list[str]:
-        """Those of a table in which something of a part may be."""
+        """Return the files of a table that may have rows of a part."""
         return [self.file(table, key) for key in self.keys.get(table, ()) if part.holds(key, table)]
 
     def file(self, table: str, key: Key) -> str:
-        """Where rows of a partition are."""
+        """Return the file of a partition."""
         return f"{table}/date={key[0]}/job={key[1]}/{self.name}.parquet"
 
     def all_files(self) -> list[str]:
@@ -88,7 +88,7 @@ class Piece:
         return [self.file(table, key) for table, keys in self.keys.items() for key in keys]
 
     def packed(self) -> bytes:
-        """As it is written."""
+        """Return the list's file content."""
         document = {
             "version": VERSION,
             "keys": {table: [*map(list, keys)] for table, keys in self.keys.items()},
@@ -100,7 +100,7 @@ class Piece:
 
 
 def unpacked(lake: str, place: str, data: bytes) -> Piece:
-    """The list that was read.
+    """Parse a list.
 
     Raises:
         GputopError: A newer gputop wrote it, or another program.
@@ -120,7 +120,7 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
         }
         if not _NAME.fullmatch(name):
             raise ValueError(name)
-    # of numbers and depth, too, JSON may hold more than a list of ours
+    # JSON may also hold huge numbers and depths
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise GputopError(
             f"{place} of {lake} cannot be read ({error}): it is damaged, or another program wrote it"
@@ -131,22 +131,19 @@ def unpacked(lake: str, place: str, data: bytes) -> Piece:
 
 
 def _checked(part: Any) -> str:
-    """A part of a name that leads nowhere else."""
+    """A path component that cannot lead elsewhere."""
     if not isinstance(part, str) or not _PART.fullmatch(part):
         raise ValueError(part)
     return part
 
 
 def job_key(job: str) -> str:
-    """How the folder of a job is called; jobs of very long names may share one."""
+    """Return the folder name of a job; jobs of very long names may share one."""
     return quote(escape_text(job), safe="", encoding="utf-8", errors="replace")[:_LONGEST] or NONE
 
 
 def partitioned(rows: Mapping[str, Sequence[Row]]) -> dict[str, dict[Key, list[Row]]]:
-    """Rows of each table by partition: the day on which the session began, and the job of the process.
-
-    Rows of a session stand in one piece.
-    """
+    """Return rows of each table by partition: the session's start day and the process's job."""
     days = {row["session_id"]: _day(row.get("start_wall_ns")) for row in rows.get("sessions", ())}
     jobs = {row["session_id"]: _job(row.get("session_job")) for row in rows.get("sessions", ())}
     members = {
@@ -167,13 +164,13 @@ def partitioned(rows: Mapping[str, Sequence[Row]]) -> dict[str, dict[Key, list[R
 
 
 def known_of(rows: Mapping[str, Iterable[Row]]) -> list[str]:
-    """Hashes of recordings that rows tell of."""
+    """Return the hashes of recordings in rows."""
     found = (row["session_id"] for table in ("sessions", "problems") for row in rows.get(table, ()))
     return sorted({one for one in found if one})
 
 
 def recordings_of(rows: Mapping[str, Iterable[Row]]) -> dict[str, tuple[str, int, int]]:
-    """Which recording each session is of, up to which moment, and how long it is, in ns."""
+    """Return (recording, end, length in ns) of each session."""
     sessions = (row for row in rows.get("sessions", ()) if row.get("recording"))
     return {row["session_id"]: (row["recording"], row["until_ns"], row["duration_ns"]) for row in sessions}
 

@@ -1,4 +1,4 @@
-"""What a lake is asked most: what costs GPU hours, by cause, line, user, job; findings, sessions, losses."""
+"""Common queries of a lake: GPU hours by cause, line, user or job; findings, sessions, losses."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ GROUPS: Final = tuple(_WHERE)
 
 
 def overview(by: str) -> str:
-    """The SELECT of GPU hours lost in idle findings, most first.
+    """Return the SELECT of GPU hours lost in idle findings, most first.
 
-    Hours are the middle of what a finding may cost, as in ``gputop explain``; ``share`` is of the GPU time
-    of all sessions in the lake.
+    Hours are the middle of a finding's bounds, as in ``gputop explain``; ``share`` is of the GPU time of all
+    sessions in the lake.
 
     Args:
         by: One of ``GROUPS``.

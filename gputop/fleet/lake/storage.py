@@ -1,4 +1,4 @@
-"""Where the files of a lake lie: a folder, or a URL of object storage. Each appears whole or not at all."""
+"""Storage of a lake: a folder, or a URL of object storage. Each file appears whole or not at all."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ from gputop.fleet.lake.urls import is_url, local_name, opened, shown, storage_er
 from replay import folders
 
 UNFINISHED: Final = ".unfinished-"
-MOST_BYTES: Final = 256 << 20  # of a file that is read whole; a run over a million sessions lists less
+MOST_BYTES: Final = 256 << 20  # of a file read whole; the list of a million sessions is smaller
 _OLD_S = 86400.0
-_MARK = "pieces/lake"  # in a storage a folder is there when something is in it
+_MARK = "pieces/lake"  # a storage's folder exists once it holds a file
 
 
 class Place(Protocol):
@@ -30,32 +30,32 @@ class Place(Protocol):
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Made where it is not there, and no other run adds to it where that can be prevented."""
+        """Context manager: make it if needed, and exclude other runs if possible."""
         yield
 
     def listing(self, folder: str) -> list[str]:
-        """What is in a folder, sorted; nothing where there is none. ``""``: the place itself."""
+        """Return the sorted names in a folder, none if it is missing. ``""``: the place itself."""
         ...
 
     def left(self) -> list[str]:
-        """All files that may be left of a run that was killed, and those of others."""
+        """Return all files that a killed run may have left, among others."""
         ...
 
     def read(self, names: Sequence[str]) -> list[bytes]:
-        """What is in some files."""
+        """Return the content of files."""
         ...
 
     def write(self, files: Mapping[str, bytes]) -> None:
-        """Files that were not there."""
+        """Write new files."""
         ...
 
     def remove(self, names: Sequence[str]) -> None:
-        """Files, and folders with all that is in them."""
+        """Remove files, and folders with their content."""
         ...
 
     @contextmanager
     def local(self, names: Sequence[str]) -> Iterator[list[str]]:
-        """Some files by names under which they can be opened here, for a while."""
+        """Context manager: local paths of files."""
         yield []
 
 
@@ -64,7 +64,7 @@ def place_of(lake: str) -> Place:
 
 
 class _Folder:
-    """A folder of this machine; who adds to it holds it."""
+    """A folder of this machine, locked while files are added."""
 
     def __init__(self, root: str) -> None:
         self._root = root
@@ -141,12 +141,12 @@ class _Folder:
             with suppress(OSError):
                 os.unlink(path)
                 while (path := os.path.dirname(path)) != self._root:
-                    os.rmdir(path)  # where nothing else is in it
+                    os.rmdir(path)  # if it is empty
 
     @contextmanager
     def local(self, names: Sequence[str]) -> Iterator[list[str]]:
         paths = [os.path.join(self._root, name) for name in names]
-        for path in paths:  # DuckDB would wait for who writes into a pipe
+        for path in paths:  # DuckDB would block on a pipe
             try:
                 os.close(folders.opened(path))
             except OSError as error:
@@ -166,7 +166,7 @@ class _Folder:
 
 
 class _Storage:
-    """Object storage, which knows no locks: what two runs take at once is distinguished by who reads it."""
+    """Object storage, which has no locks: duplicates of two simultaneous runs are resolved on reading."""
 
     def __init__(self, url: str) -> None:
         self._url = url
@@ -190,7 +190,7 @@ class _Storage:
         return sorted(str(name).rstrip("/").rpartition("/")[2] for name in found)
 
     def left(self) -> list[str]:
-        """Only old ones: another run may write newer ones now."""
+        """Only old ones: another run may be writing newer ones."""
         with storage_errors(self._url, "read"):
             found = self._filesystem.find(self._root, detail=True)
         return [
@@ -232,7 +232,7 @@ class _Storage:
 
 
 def _age_s(facts: Mapping[str, Any]) -> float:
-    """Since a file was written, s; 0 where the storage does not tell."""
+    """Age of a file, s; 0 if the storage does not list it."""
     moment = written(facts)
     if isinstance(moment, str):
         with suppress(ValueError):

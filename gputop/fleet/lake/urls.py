@@ -1,4 +1,4 @@
-"""Files of object storage by their URLs, through fsspec: found, fetched, and named without credentials."""
+"""Object storage by URL, through fsspec; credentials are never shown."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from typing import Any, Final
 from gputop.errors import GputopError, install_command
 
 _URL: Final = re.compile(r"[a-z][a-z0-9+.-]*://", re.IGNORECASE)
-_LOGIN: Final = re.compile(r"(?<=://)(?:[^/@\s:]*|[^/@\s:]+:\S*)@")  # a password may have anything in it
-_QUERY: Final = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")  # signed URLs have their signature there
+_LOGIN: Final = re.compile(r"(?<=://)(?:[^/@\s:]*|[^/@\s:]+:\S*)@")  # a password may hold any character
+_QUERY: Final = re.compile(r"(://[^\s?'\"]*)\?[^\s'\"]*")  # of signed URLs
 _SECRETS: Final = ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN")
-_WRITTEN: Final = ("LastModified", "mtime", "updated", "created")  # each storage has a word of its own
+_WRITTEN: Final = ("LastModified", "mtime", "updated", "created")  # each storage has its own key
 _S3: Final = ("s3", "s3a")
 
 
 def is_url(name: str) -> bool:
-    """Whether it is the URL of something that is no local file."""
+    """True if the name is a URL of anything but a local file."""
     return bool(_URL.match(name)) and not name.lower().startswith("file://")
 
 
 def local_name(name: str) -> str:
-    """A local file as it is opened; ``file://`` is taken off."""
+    """Return the path of a local file, without ``file://``."""
     return name[len("file://") :] if name.lower().startswith("file://") else name
 
 
 def shown(text: str) -> str:
-    """A URL, or a text that holds some, without what is to stay secret."""
+    """Return a URL, or a text with URLs, without credentials."""
     text = _QUERY.sub(r"\1", _LOGIN.sub("", text))
     for name in _SECRETS:
         secret = os.environ.get(name)
@@ -40,7 +40,7 @@ def shown(text: str) -> str:
 
 
 def called(place: str) -> str:
-    """The last part of the name of a folder or URL, without what is to stay secret."""
+    """Return the last part of a folder's or URL's name, without credentials."""
     return (
         shown(place).rstrip("/").rpartition("/")[2]
         if is_url(place)
@@ -49,10 +49,10 @@ def called(place: str) -> str:
 
 
 def opened(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and what it is called there.
+    """Return the file system of a URL, and the path in it.
 
     Raises:
-        GputopError: fsspec, or what it needs for this storage, is not installed, or there is no such storage.
+        GputopError: fsspec or its backend is not installed, or there is no such storage.
     """
     try:
         fsspec: Any = import_module("fsspec")
@@ -62,22 +62,22 @@ def opened(url: str) -> tuple[Any, str]:
         ) from error
     with storage_errors(url, "opened"):
         try:
-            # what others have written meanwhile is to be seen
+            # no cache: other runs' files must be visible
             filesystem, path = fsspec.core.url_to_fs(url, use_listings_cache=False)
         except ImportError as error:
             known = url.lower().partition("://")[0] in _S3
-            more = install_command("storage") if known else f"install what fsspec says: {error}"
+            more = install_command("storage") if known else f"install fsspec's backend: {error}"
             raise GputopError(f"{shown(url)} cannot be opened without another package: {more}") from error
     return filesystem, str(path)
 
 
 @contextmanager
 def storage_errors(url: str, what: str) -> Iterator[None]:
-    """Turns whatever a storage answers into a sentence without credentials.
+    """Context manager: turn a storage's exception into a sentence without credentials.
 
     Args:
-        url: Of what.
-        what: That it cannot be: ``read``, ``written``.
+        url: The URL.
+        what: The failed action: ``read``, ``written``.
 
     Raises:
         GputopError: The storage refused.
@@ -86,7 +86,7 @@ def storage_errors(url: str, what: str) -> Iterator[None]:
         yield
     except GputopError:
         raise
-    except Exception as error:  # each storage has kinds of its own
+    except Exception as error:  # each storage has its own exceptions
         text = " ".join(shown(str(error)).split()) or type(error).__name__
         raise GputopError(
             f"{shown(url)} cannot be {what}: {text}; is the name right, and may you use it? Credentials and "
@@ -95,7 +95,7 @@ def storage_errors(url: str, what: str) -> Iterator[None]:
 
 
 def version_of(name: str, facts: Mapping[str, Any]) -> str:
-    """What changes when a file changes, as its storage lists it: a hash of the content, or when it came."""
+    """Return a value that changes with a file's content, from its listing: a hash, or size and time."""
     for key in ("ETag", "etag", "md5Hash", "content_md5"):
         if facts.get(key):
             return f"{facts[key]} {facts.get('size')}".replace('"', "")
@@ -103,18 +103,16 @@ def version_of(name: str, facts: Mapping[str, Any]) -> str:
 
 
 def written(facts: Mapping[str, Any]) -> Any:
-    """When a file was written, as its storage lists it; None where it does not."""
-    return next(
-        (facts[key] for key in ("LastModified", "mtime", "updated", "created") if facts.get(key)), None
-    )
+    """Return the time of a file's last change in its listing, or None."""
+    return next((facts[key] for key in _WRITTEN if facts.get(key)), None)
 
 
 @contextmanager
 def fetched(url: str, segments: Sequence[str] = ()) -> Iterator[str]:
-    """A recording of a storage as a local file, or as a folder of its segments, for a while.
+    """Context manager: a recording of a storage as a local file, or as a folder of its segments.
 
     Raises:
-        GputopError: It cannot be had.
+        GputopError: It cannot be fetched.
     """
     filesystem, path = opened(url)
     with TemporaryDirectory(prefix="gputop-fleet-") as folder, storage_errors(url, "read"):

@@ -1,1 +1,1 @@
-"""Ranks of a job: clocks of several machines, collectives, which rank is late."""
+"""Ranks of a job: clocks of several machines, collectives, late ranks."""

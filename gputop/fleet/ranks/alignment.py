@@ -1,8 +1,8 @@
-"""Clocks of several machines as one: a collective of all ranks ends for all of them at one moment.
+"""Aligns the clocks of several machines: a collective of all ranks ends for all at one moment.
 
-That moment is seen from the host as the return of the call that waited for it. Between two clocks the
-difference is followed as a line (offset and drift) and what a running median of the nearest collectives
-finds beside it, as where a time server changes a clock's speed.
+The host sees that moment as the return of the call that waited for it. The difference of two clocks is
+modelled as a line (offset and drift) plus a running median over the nearest collectives, which follows
+changes of a clock's speed by a time server.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ import numpy.typing as npt
 from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask
 from gputop.merging.clocks import FASTEST, slope_of
 
-FEWEST: Final = 20  # collectives; of fewer no sentence
+FEWEST: Final = 20  # collectives; fewer give no verdict
 UNKNOWN: Final = -1  # an unobserved time
-_NEAREST: Final = 31  # collectives whose ends say together what two clocks differ by just then
-_LOOSER: Final = 2  # so many times the slack of the twentieth best end is good enough
+_NEAREST: Final = 31  # collectives whose median end gives the clocks' local difference
+_LOOSER: Final = 2  # ends with slack up to this many times the twentieth best are used
 _DEVIATION: Final = 1.4826  # standard deviation of normal numbers with a median absolute deviation of 1
 
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """What leads from each rank's clock to that of the first rank.
+    """Conversion of each rank's clock to that of the first rank.
 
     Attributes:
-        later_ns: What is added to the times of each collective (rows) of each rank (columns).
-        error_ns: How far that may be off, by rank: the spread of the ends that it rests on, and the time from
-            call to wait, in which a GPU may have become idle and got other work; 0: one clock.
-        drift: By how much each rank's clock is slower than the first one's, a share.
+        later_ns: To be added to the times of each collective (rows) of each rank (columns).
+        error_ns: Error bound by rank: the spread of the ends used, and the time from call to wait, in
+            which a GPU may have become idle and got other work; 0: one clock.
+        drift: Share by which each rank's clock is slower than the first one's.
     """
 
     later_ns: Ints
@@ -40,16 +40,17 @@ class Alignment:
 
 
 def align(begin: Ints, end: Ints, slack: Ints, clock: npt.ArrayLike) -> Alignment | str:
-    """Follows the differences between clocks over a run.
+    """Follow the differences between clocks over a run.
 
     Args:
-        begin: When each rank (columns) began each collective (rows), ns of its own clock; UNKNOWN: not seen.
-        end: When it had ended for certain, the same way.
+        begin: Begin of each collective (rows) at each rank (columns), ns of its own clock; UNKNOWN:
+            unobserved.
+        end: When it had certainly ended, in the same form.
         slack: From the call to the one that waited for it, ns.
-        clock: The clock of each rank, a number; ranks of one clock need no end.
+        clock: Number of each rank's clock; ranks of one clock need no end.
 
     Returns:
-        The differences; else why they are not known, in words.
+        The alignment; else why it is unknown, in words.
     """
     clocks = np.asarray(clock)
     later, error, drift = (
@@ -65,9 +66,7 @@ def align(begin: Ints, end: Ints, slack: Ints, clock: npt.ArrayLike) -> Alignmen
         if len(both) < FEWEST:
             return f"{len(both)} collectives have waits on two hosts, {FEWEST} are needed to align clocks"
         loose = np.maximum(own_slack, first_slack)[both]
-        tight = (
-            loose <= _LOOSER * np.partition(loose, FEWEST - 1)[FEWEST - 1]
-        )  # the best ones, and as good ones
+        tight = loose <= _LOOSER * np.partition(loose, FEWEST - 1)[FEWEST - 1]  # the best, and similar ones
         both, loose = both[tight], loose[tight]
         line = _line(own[both], first[both])
         if abs(line.slope) > FASTEST:
@@ -79,7 +78,7 @@ def align(begin: Ints, end: Ints, slack: Ints, clock: npt.ArrayLike) -> Alignmen
 
 
 def _earliest(end: Ints, slack: Ints, ranks: Mask) -> tuple[Ints, Ints]:
-    """The nearest to the true end that any of them saw, and its slack: a host sees it late, never early."""
+    """The earliest observed end, which is nearest to the true one since hosts see it late, and its slack."""
     seen = np.where(end[:, ranks] >= 0, end[:, ranks], FOREVER)
     row, whose = np.arange(len(seen)), seen.argmin(axis=1)
     return seen[row, whose], slack[:, ranks][row, whose]
@@ -87,7 +86,7 @@ def _earliest(end: Ints, slack: Ints, ranks: Mask) -> tuple[Ints, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What is to be added to a clock's times, by its own times, ascending."""
+    """The correction of a clock by its own times, ascending."""
 
     base_ns: int
     offset_ns: int
@@ -97,7 +96,7 @@ class _Line:
     spread_ns: int
 
     def at(self, times: Ints) -> Ints:
-        """What is to be added to each of these times."""
+        """Return the correction at each of these times."""
         place = (times - self.base_ns).astype(np.float64)
         found = self.offset_ns + np.rint(self.slope * place + np.interp(place, self.time, self.beside))
         return found.astype(np.int64)

@@ -1,9 +1,8 @@
-"""What one recording tells of its collectives, a bounded number of rows: when each rank came and was through.
+"""Rows about the collectives of one recording, bounded in number: arrival and end at each rank.
 
-Collectives are numbered in the order in which a process calls them, from the making of their communicator
-on: all ranks call them in the same order, so the number names one over all hosts. Only those are meant that
-end nowhere before all ranks have begun them. Of several that a host waits for together the last one stands
-for all.
+Collectives are numbered in the order of a process's calls since the creation of the communicator. All ranks
+call them in the same order, so a number identifies one across hosts. Only collectives that end nowhere before
+all ranks have begun them count. Of several that a host waits for together, the last one stands for all.
 """
 
 from __future__ import annotations
@@ -26,15 +25,15 @@ from gputop.fleet.ranks.communicator_ranks import Membership
 from gputop.merging.rank_collectives import OF_ALL
 
 MOST: Final = 256  # collectives of a rank in a lake
-_BLOCKED_NS: Final = 25_000  # who waits for nothing is back sooner
-_CAUSES: Final = 3  # of one collective, those that took most
+_BLOCKED_NS: Final = 25_000  # shorter calls did not block
+_CAUSES: Final = 3  # causes of one collective, the largest
 _IN_PROGRESS: Final = 7  # ncclInProgress: begun, and no failure
 _UNSEEN: Final = "its creation was not recorded"
 _MISSING: Final = "records are missing: later collectives have no number"
 
 
 class Collectives:
-    """The collectives of a recording that was explained."""
+    """The collectives of an explained recording."""
 
     def __init__(
         self, scene: AttributionContext, outcome: Outcome, members: Iterable[Membership], blind_ns: int
@@ -42,9 +41,9 @@ class Collectives:
         """Find the collectives; see ``rows``.
 
         Args:
-            scene, outcome: What the explanation made of the recording.
-            members: Who is which rank.
-            blind_ns: From here on not all calls may have been observed.
+            scene, outcome: The explanation's data.
+            members: Ranks of communicators.
+            blind_ns: From here on calls may have been missed.
         """
         self._scene, self._outcome, self._members = scene, outcome, tuple(members)
         evidence = scene.evidence
@@ -52,10 +51,12 @@ class Collectives:
         ops = [op for op, name in enumerate(evidence.apis.names) if name in OF_ALL]
         went = np.isin(calls["ret"], (0, _IN_PROGRESS)) & ~calls["abandoned"]
         rows = np.flatnonzero(np.isin(calls["op"], ops) & went)
-        rows = rows[~scene.analysis.gpu.streams.captured(rows)]  # a graph runs them, at an unknown time
+        rows = rows[
+            ~scene.analysis.gpu.streams.captured(rows)
+        ]  # captured ones run in a graph, at an unknown time
         order = np.argsort(calls["begin"][rows], kind="stable")
         self._rows = rows[order]
-        # the kernels of the file tell when each had ended; else the call that shows it
+        # ends come from recorded kernels, else from the calls that prove them
         self._ended = work_ended(evidence, self._rows) if held_kernels(evidence) else None
         self._wait = first_shown(scene.analysis.gpu, rows)[order]
         self._blind = np.append(evidence.lost[0], blind_ns), np.append(evidence.lost[1], FOREVER)
@@ -68,11 +69,11 @@ class Collectives:
     def rows(
         self, session_id: str, clock: str, processes: Mapping[int, Mapping[str, Any]]
     ) -> dict[str, list[Row]]:
-        """Rows of the tables ``communicators``, ``collectives`` and ``before_collectives``.
+        """Return rows of the tables ``communicators``, ``collectives`` and ``before_collectives``.
 
         Args:
-            session_id: Of the recording.
-            clock: A name of the clock of its times: of two recordings of one boot it is the same.
+            session_id: The recording.
+            clock: Name of the clock of its times, the same for recordings of one boot.
             processes: Facts of each process.
         """
         found: dict[str, list[Row]] = {"communicators": [], "collectives": [], "before_collectives": []}
@@ -89,7 +90,7 @@ class Collectives:
         for number in np.unique(pid[rest]).tolist():
             count = int(np.count_nonzero(rest & (pid == number)))
             facts = _who(number, processes) | {"session_id": session_id, "clock": clock}
-            found["communicators"].append(NOBODY | facts | {"collectives": count, "why": _UNSEEN})
+            found["communicators"].append(NO_MEMBER | facts | {"collectives": count, "why": _UNSEEN})
         return found
 
     def _add(self, found: dict[str, list[Row]], one: Membership, facts: dict[str, Any], places: Ints) -> None:
@@ -97,12 +98,12 @@ class Collectives:
         known = begin < self._blind[0][self._blind[1] > one.since_ns].min()
         places, begin = places[known], begin[known]
         past = self._past(places)
-        last = _lasts(begin, past)
+        last = np.flatnonzero(past <= np.append(begin[1:], FOREVER - 1))  # of those awaited together
         kept = last[thinned(last)]
         head = facts | {"communicator": one.id, "rank": one.rank}
         member = _number(facts["session_id"], one)
         found["communicators"].append(
-            NOBODY
+            NO_MEMBER
             | head
             | {
                 "member": member,
@@ -151,11 +152,11 @@ class Collectives:
         return np.where(wait >= 0, self._scene.evidence.calls["end"][wait], FOREVER)
 
     def _slack(self, rows: Ints, waits: Ints) -> Ints:
-        """By how much the ends of collectives may be before those of the calls that tell of them, ns.
+        """By how much collectives may have ended before the calls that prove their end, ns.
 
-        A wait that blocked ends with the work that it waited for: of that the collective is the last, or what
-        all ranks put behind it, or what the host did in the time before it waited. A call that found it done
-        tells no more than that it ended since it was called.
+        A blocking wait ends with the awaited work: the collective was last, or work that all ranks enqueued
+        after it, or the host was busy before it waited. A call that found it done only proves that it ended
+        since it was called.
         """
         calls = self._scene.evidence.calls
         blocked = self._scene.evidence.group_of(waits) != Group.QUERY
@@ -164,7 +165,7 @@ class Collectives:
         return np.where(blocked, before, calls["end"][waits] - calls["begin"][rows])
 
     def _causes(self, gaps: Mask, since: Ints, until: Ints) -> list[tuple[int, str, int]]:
-        """(row, cause, ns): what took the idle time before each collective, the largest ones."""
+        """(row, cause, ns) of the idle time before each collective, the largest ones."""
         segments, numbers = self._scene.segments, [cause.number for cause in in_order()]
         mine = gaps[segments.gap] if len(gaps) else np.zeros(0, np.bool_)
         found: dict[int, list[tuple[int, str]]] = {}
@@ -182,27 +183,20 @@ class Collectives:
         ]
 
     def _device(self, rows: Ints) -> int:
-        """The GPU that these are for; -1 where that is not known."""
+        """The GPU of these collectives; -1 if unknown."""
         streams = self._scene.analysis.gpu.streams
         found = np.unique(streams.device[streams.enqueue_stream[np.isin(streams.enqueue_row, rows)]])
         return int(found[0]) if len(found) == 1 else -1
 
 
-NOBODY: Final[dict[str, Any]] = {
-    "member": None,
-    "communicator": None,
-    "rank": None,
-    "ranks": None,
-    "collectives": 0,
-    "waits": 0,
-    "kept": 0,
-    "first_ns": None,
-    "last_ns": None,
+NO_MEMBER: Final[dict[str, Any]] = {
+    **dict.fromkeys(("member", "communicator", "rank", "ranks", "first_ns", "last_ns")),
+    **dict.fromkeys(("collectives", "waits", "kept"), 0),
 }
 
 
 def thinned(numbers: Ints) -> Mask:
-    """At most ``MOST`` of these; who keeps fewer keeps some of those that others keep, and no others."""
+    """Keep at most ``MOST``, as a mask; ranks that keep fewer keep a subset of those that others keep."""
     mixed = numbers.astype(np.uint64) * np.uint64(0x9E3779B97F4A7C15)
     mixed ^= mixed >> np.uint64(29)
     mixed *= np.uint64(0xBF58476D1CE4E5B9)
@@ -214,14 +208,8 @@ def thinned(numbers: Ints) -> Mask:
     return keep
 
 
-def _lasts(begin: Ints, end: Ints) -> Ints:
-    """Of those that a host waits for together the last one."""
-    following: Ints = np.append(begin[1:], FOREVER - 1)
-    return np.flatnonzero(end <= following)
-
-
 def _number(session_id: str, one: Membership) -> int:
-    """A number for a rank in a recording: it takes less room in each row than what it stands for."""
+    """A number for a rank in a recording, which is shorter in each row than its identity."""
     words = f"{session_id} {one.pid} {one.handle} {one.since_ns}".encode()
     return int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big") >> 1
 

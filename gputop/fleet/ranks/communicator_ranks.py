@@ -1,4 +1,4 @@
-"""Which process was which rank of which communicator, and from when until when: by the calls that made it."""
+"""Ranks of processes in communicators over time, from the calls that made them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.source import PROBLEM, Item
 
 _COMMUNICATOR: Final = np.uint8(Kind.COMMUNICATOR)
 _NO_COLOUR: Final = 2**32 - 1  # NCCL_SPLIT_NOCOLOR: the rank is in no part
-BUDGET: Final = "budget"  # a problem about it tells that less is observed from then on
+BUDGET: Final = "budget"  # a problem about it: less is observed from then on
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,11 +25,11 @@ class Membership:
 
     Attributes:
         pid: Its process.
-        handle: The communicator, as the process has it.
-        id: What all its ranks have in common, 16 hexadecimal digits: on every host the same.
-        rank: Which one it is. Of a part of another communicator: which one it is there.
-        ranks: How many there are; None: that is not known, as of parts.
-        since_ns, until_ns: CLOCK_MONOTONIC. A process may get the same handle again.
+        handle: The process's handle of the communicator.
+        id: Identifier common to all ranks on all hosts, 16 hexadecimal digits.
+        rank: Its number; of a sub-communicator: its number in the parent.
+        ranks: Number of ranks; None if unknown, as of sub-communicators.
+        since_ns, until_ns: CLOCK_MONOTONIC. A handle may be reused.
     """
 
     pid: int
@@ -42,10 +42,10 @@ class Membership:
 
 
 class Memberships:
-    """Gathers them from the items of a recording, in order.
+    """Gathers memberships from the items of a recording, in order.
 
     Attributes:
-        blind_ns: From here on not all calls may have been observed; FOREVER: they were.
+        blind_ns: From here on calls may have been missed; FOREVER: none was.
     """
 
     def __init__(self) -> None:
@@ -55,7 +55,7 @@ class Memberships:
         self.blind_ns = FOREVER
 
     def consume(self, item: Item) -> None:
-        """Consumes an item; other records than those of a communicator are ignored."""
+        """Consume an item; records of other kinds are ignored."""
         if isinstance(item, np.ndarray):
             mine = item["kind"] == _COMMUNICATOR
             for row in select(item, mine) if mine.any() else ():
@@ -66,7 +66,7 @@ class Memberships:
             self.blind_ns = min(self.blind_ns, item.time_ns)
 
     def all(self) -> Iterable[Membership]:
-        """Those that are over, then those that are not."""
+        """Return ended memberships, then open ones."""
         return (*self._over, *self._open.values())
 
     def _record(self, row: Records) -> None:
@@ -82,12 +82,12 @@ class Memberships:
             self._begin(made)
 
     def _split(self, pid: int, parent: int, handle: int, colour: int, begun: int) -> None:
-        """All ranks split a communicator in the same order: number of the split and colour name a part."""
+        """All ranks split a communicator in the same order, so split number and colour identify a part."""
         whole = self._open.get((pid, parent))
         since = whole.since_ns if whole is not None else 0
         number = self._splits[pid, parent, since] = self._splits.get((pid, parent, since), 0) + 1
         if whole is None or not handle or colour == _NO_COLOUR:
-            return  # of a communicator that is not known the parts are neither
+            return  # parts of an unknown communicator are unknown
         words = f"{whole.id} {number} {colour}".encode()
         part = hashlib.blake2b(words, digest_size=8).hexdigest()
         self._begin(Membership(pid, handle, part, whole.rank, None, begun))

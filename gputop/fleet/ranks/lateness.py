@@ -1,7 +1,7 @@
-"""Which rank the others wait for: the one that waits least, collective after collective; pure arithmetic.
+"""Finds the rank that the others wait for: the one that waits least in each collective. Pure arithmetic.
 
-A collective ends for all ranks at once, so who comes last waits least in it. Wall time of steps says nothing:
-collectives make it equal.
+A collective ends for all ranks at once, so the last rank waits least in it. Wall time of steps shows nothing,
+since collectives make it equal.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from gputop.fleet.ranks.alignment import FEWEST, UNKNOWN, Alignment, align
 USUALLY: Final = 0.75  # a rank that comes last this often is late
 COVERS: Final = 0.8  # causes must cover this much of the time
 _WORTH: Final = 0.1  # of the time, for a cause to be named
-_UNUSUAL: Final = 3.0  # so many times as much, or as little, says nothing of what it is as a rule
-LEAST_SHARE: Final = 0.02  # of the time between two collectives: less is not worth a word
-_HIDES: Final = 0.05  # the same: clocks that may be off by so much could hide a late rank
+_UNUSUAL: Final = 3.0  # values beyond this factor are outliers
+LEAST_SHARE: Final = 0.02  # of the time between two collectives: less is not reported
+_HIDES: Final = 0.05  # the same: a clock error above it could hide a late rank
 _BLURRED: Final = "the error of the clocks exceeds the lateness"
-_AGAINST: Final = 0.05  # of the collectives that would begin at one rank after they ended at another
+_AGAINST: Final = 0.05  # of collectives that begin at one rank after they ended at another
 
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTimes:
-    """Collectives of one communicator: a row a collective, a column a rank; times of each rank's own clock.
+    """Collectives (rows) of one communicator's ranks (columns); times of each rank's own clock.
 
     Attributes:
-        begin: When a rank's host called it, ns; UNKNOWN: that was not seen.
-        end: When it had ended for certain there, ns; UNKNOWN: no wait for it.
+        begin: The host's call, ns; UNKNOWN: unobserved.
+        end: When it had certainly ended there, ns; UNKNOWN: no wait for it.
         slack: From its call to the one that waited for it, ns.
-        idle: For how long the rank's GPU had nothing to do since the wait before it, ns.
-        drained: Whether its GPU is proved to have had nothing to do when the call began.
-        clock: The clock of each rank, a number.
-        period_ns: The time from one wait for collectives to the next.
+        idle: Idle time of the rank's GPU since the wait before it, ns.
+        drained: Whether the GPU is proved empty when the call began.
+        clock: Number of each rank's clock.
+        period_ns: Time between two waits for collectives.
     """
 
     begin: Ints
@@ -55,11 +55,11 @@ class LatenessVerdict:
     Attributes:
         used: Collectives that all ranks were seen to begin.
         late: Column of the rank; None: see ``why``.
-        late_ns: How far it comes behind the middle of the others, the median of the collectives.
+        late_ns: Median time by which it comes after the median of the others.
         last: Share of the collectives in which it comes last.
-        share: ``late_ns`` of the time from one wait for collectives to the next.
-        error_ns: How far the clocks may be off.
-        healthy: No rank is late; else it is not known whether one is.
+        share: ``late_ns`` as a share of the time between two waits for collectives.
+        error_ns: Error bound of the clocks.
+        healthy: No rank is late; else it is unknown whether one is.
         why: Why no rank is named, in words.
     """
 
@@ -74,10 +74,10 @@ class LatenessVerdict:
 
 
 def judge(meetings: CollectiveTimes) -> LatenessVerdict:
-    """Finds the rank that the others wait for.
+    """Find the rank that the others wait for.
 
-    It is the one that comes last as a rule, later than the others by more than the clocks may be off, and
-    whose GPU waits for its host: a host that is behind while its GPU has work delays no rank.
+    It usually comes last, by more than the error of the clocks, and its GPU waits for its host: a slow host
+    whose GPU has work delays no rank.
     """
     all_seen = (meetings.begin != UNKNOWN).all(axis=1)
     used = int(np.count_nonzero(all_seen))
@@ -115,9 +115,9 @@ def judge(meetings: CollectiveTimes) -> LatenessVerdict:
 
 
 def _period(times: Floats, apart: int, waits_ns: float) -> float:
-    """The time from one wait to the next, in which a rank comes late once.
+    """The time between two waits, in which a rank is late once.
 
-    Collectives that come in bursts, each waited for, are late together: what is nearer than that is one.
+    Collectives in a burst, each waited for, are late together: distances below the lateness count as one.
     """
     at = np.sort(times)
     bursts = 1 + int(np.count_nonzero(np.diff(at) > apart))
@@ -125,22 +125,22 @@ def _period(times: Floats, apart: int, waits_ns: float) -> float:
 
 
 def behind(values: Ints, rank: int) -> Floats:
-    """By how much each row of one column exceeds the middle of the others'."""
+    """Return by how much each row of one column exceeds the median of the others."""
     others = np.median(np.delete(values, rank, axis=1), axis=1)
     found: Floats = values[:, rank] - others
     return found
 
 
 def blamed(causes: Mapping[str, Ints], late: int, late_ns: int) -> list[tuple[str, float]]:
-    """The causes that explain why a rank is late, with the share of it that each takes, the largest first.
+    """Return the causes of a rank's lateness with their shares, the largest first.
 
-    Only what it has more of than the middle of the others counts. Nothing is blamed where all of them
-    together cover too little of the lateness.
+    Only the excess over the median of the other ranks counts. Empty if all causes together cover too little
+    of the lateness.
 
     Args:
         causes: For each cause, the idle time of each rank's GPU (columns) before each collective (rows), ns.
         late: Column of the rank.
-        late_ns: How late it is.
+        late_ns: Its lateness.
     """
     excess = {cause: behind(times, late) for cause, times in causes.items()}
     if not excess or late_ns <= 0:
@@ -148,8 +148,10 @@ def blamed(causes: Mapping[str, Ints], late: int, late_ns: int) -> list[tuple[st
     together = np.sum(list(excess.values()), axis=0)
     if np.median(together) < COVERS * late_ns:
         return []
-    usual = (together > late_ns / _UNUSUAL) & (together < late_ns * _UNUSUAL)  # not the first one, say
-    whole_ns = max(late_ns, float(np.mean(together[usual])))  # who is late by bursts is idle for longer
+    usual = (together > late_ns / _UNUSUAL) & (
+        together < late_ns * _UNUSUAL
+    )  # excludes outliers such as the first
+    whole_ns = max(late_ns, float(np.mean(together[usual])))  # a rank late in bursts is idle for longer
     shares = {cause: float(np.mean(times[usual])) / whole_ns for cause, times in excess.items()}
     named = [(cause, share) for cause, share in shares.items() if share >= _WORTH]
     return sorted(named, key=lambda one: -one[1])

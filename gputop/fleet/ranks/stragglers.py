@@ -1,4 +1,4 @@
-"""What a lake says of ranks that others wait for: joined over hosts, the late one, how late, its cause."""
+"""Late ranks in a lake, joined over hosts: lateness and cause."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ COLUMNS: Final = (
     "why", "path",
 )  # fmt: skip
 NO_CAUSE: Final = "late, cause unknown"
-_AT_ONCE: Final = 32  # communicators whose rows are read together: each query looks through the whole table
+_AT_ONCE: Final = 32  # communicators read together: each query scans the whole table
 _ALL_ROWS: Final = 1 << 31
-# what stands in a lake was written by others
+# a lake's content is untrusted
 _ID, _HASH = re.compile(r"[0-9a-f]{16}"), re.compile(r"[0-9a-f]{64}")
 _MEMBERS = (
     "SELECT communicator, rank, ranks, session_id, member, pid, process, job, clock, waits, kept, first_ns, "
@@ -49,12 +49,12 @@ Member = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Late ranks, the dearest first.
+    """Late ranks, the most expensive first.
 
     Attributes:
         answer: A row each, see docs/fleet.md.
-        late, healthy, unknown: Communicators with a late rank, without, and of which that is not known.
-        unnumbered: Processes whose collectives belong to no communicator that is known.
+        late, healthy, unknown: Numbers of communicators with a late rank, without, and undecided.
+        unnumbered: Processes with collectives of unknown communicators.
     """
 
     answer: QueryResult
@@ -65,16 +65,16 @@ class Stragglers:
 
 
 def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: int) -> Stragglers:
-    """Judges every communicator of a lake.
+    """Judge every communicator of a lake.
 
     Args:
         database: The lake's, with ``TABLES``.
-        seconds: A query is given up after this long.
-        rest: Also rows of communicators without a late rank, which say why.
-        limit: So many rows at most.
+        seconds: Time limit of a query.
+        rest: Also return communicators without a late rank, with the reason.
+        limit: Most rows.
 
     Raises:
-        GputopError: A query takes too much time or memory.
+        GputopError: A query exceeds its time or memory.
     """
     lake = _Lake(database, seconds)
     rows: list[dict[str, Any]] = []
@@ -90,23 +90,23 @@ def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: i
     rows.sort(key=lambda row: -row["gpu_hours"])
     answers = rows + (others if rest else [])
     shown = tuple(tuple(row.get(name) for name in COLUMNS) for row in answers[:limit])
-    (nobody,) = lake.rows(_UNSEEN)
+    (unseen,) = lake.rows(_UNSEEN)
     answer = QueryResult(COLUMNS, shown, len(answers) > limit)
-    return Stragglers(answer, len(rows), healthy, len(others) - healthy, int(nobody["many"]))
+    return Stragglers(answer, len(rows), healthy, len(others) - healthy, int(unseen["many"]))
 
 
 class _Communicator:
-    """One communicator with the ranks that were recorded."""
+    """One communicator with its recorded ranks."""
 
     def __init__(self, communicator: str, members: Sequence[Member]) -> None:
         self.id, self.members = communicator, members
-        # a rank of which next to nothing was seen is left out: else of the others nothing could be said
+        # ranks with too few rows are left out, so that the others can be judged
         self.ranks = [row for row in members if row["kept"] >= FEWEST]
         self.seq: Ints = np.zeros(0, np.int64)
         self.verdict = LatenessVerdict(0)
 
     def judge(self, rows: Ints) -> None:
-        """Finds out who is late; ``rows`` are those of its ranks, as of ``_COLLECTIVES``."""
+        """Find its late rank; ``rows`` are those of its ranks, as of ``_COLLECTIVES``."""
         if not self.ranks:
             why = next((row["why"] for row in self.members if row["why"]), None)
             self.verdict = LatenessVerdict(
@@ -128,7 +128,7 @@ class _Communicator:
         )
 
     def matrix(self, rows: Ints, column: int, empty: int) -> Ints:
-        """A row a collective that all ranks began, a column a rank."""
+        """Collectives that all ranks began (rows) by ranks (columns)."""
         made = np.full((len(self.seq), len(self.ranks)), empty, np.int64)
         members = np.array([row["member"] for row in self.ranks], np.int64)
         order = np.argsort(members)
@@ -138,7 +138,7 @@ class _Communicator:
         return made
 
     def summary(self) -> dict[str, Any]:
-        """What is known of it, but for the cause."""
+        """Return its row, without the cause."""
         verdict = self.verdict
         result: dict[str, Any] = {
             "job": next((row["job"] for row in self.members if row["job"]), None),
@@ -165,7 +165,7 @@ class _Communicator:
         }
 
     def _period(self) -> float:
-        """From one wait for collectives to the next, ns."""
+        """Time between two waits for collectives, ns."""
         long = [
             (row["last_ns"] - row["first_ns"]) / (row["waits"] - 1) for row in self.ranks if row["waits"] > 1
         ]
@@ -179,14 +179,14 @@ class _Lake:
         self._database, self._seconds = database, seconds
 
     def communicators(self) -> Iterator[_Communicator]:
-        """All that have several ranks. Of a rank in several recordings that one counts which holds most."""
+        """Yield those with several ranks. Of a rank in several recordings the one with most rows counts."""
         for communicator, members in groupby(self.rows(_MEMBERS), lambda row: row["communicator"]):
             if _ID.fullmatch(str(communicator)):
                 one_each = [next(some) for _rank, some in groupby(members, lambda row: row["rank"])]
                 yield _Communicator(str(communicator), one_each)
 
     def judge(self, some: Sequence[_Communicator]) -> None:
-        """Finds out who is late in each."""
+        """Find the late rank of each."""
         rows = self._of(_COLLECTIVES, some)
         for one in some:
             one.judge(_mine(rows, one))
@@ -195,7 +195,7 @@ class _Lake:
         return self._of(_CAUSES, some)
 
     def blame(self, one: _Communicator, causes: Ints) -> dict[str, Any]:
-        """Why the late rank is late, and the line of its own finding; nothing where none is."""
+        """Return the cause of a late rank, and the line of its own finding; empty without one."""
         if one.verdict.late is None:
             return {}
         rows = _mine(causes, one)
