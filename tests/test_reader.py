@@ -221,23 +221,43 @@ def test_when_the_child_itself_is_killed_there_is_another_one(child: file_reader
     assert child.pid != before
 
 
-def test_the_fork_ends_when_nothing_is_read_and_the_next_question_starts_another_child(
+def ended(pid: int) -> bool:
+    until = time.monotonic() + PATIENCE_S
+    while os.path.exists(f"/proc/{pid}"):
+        assert time.monotonic() < until
+        time.sleep(0.02)
+    return True
+
+
+def test_a_child_without_questions_ends_and_the_next_question_starts_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(file_reader, "FORK_S", 0.3)
+    monkeypatch.setattr(file_reader, "IDLE_S", 0.6)
     reader = file_reader.start(reader_child)
     try:
-        fork = reader.pid
-        until = time.monotonic() + PATIENCE_S
-        while os.path.exists(f"/proc/{fork}"):
-            assert time.monotonic() < until
-            time.sleep(0.02)
-        with untrusted_files.opened(runtime().path, runtime().identity) as file:
-            assert parsing.probes_of(runtime(), file)[0]
-        another = reader.pid
-        time.sleep(1)
-        assert reader.pid == another != fork, "an interpreter of its own stays"
-        assert not reader.problems
+        for _ in range(3):  # a fork, and two interpreters
+            assert ended(reader.pid)
+            with untrusted_files.opened(runtime().path, runtime().identity) as file:
+                assert parsing.probes_of(runtime(), file)[0]
+            assert not reader.problems
+    finally:
+        file_reader.stop()
+
+
+def test_a_conversation_without_questions_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reader_child, "TALK_IDLE_S", 0.5)  # of the fork
+    reader = file_reader.start(reader_child)
+    try:
+        path, identity = runtime().path, runtime().identity
+        with untrusted_files.opened(path, identity) as file:
+            talk = reader.converse("functions", [], identity, str(path), file.descriptor)
+            assert talk.request([]) == []
+            (worker,) = descendants((reader.pid,))
+            assert ended(worker)
+            with pytest.raises(file_reader.EndedError):
+                talk.request([])
+            talk.close()
     finally:
         file_reader.stop()
 

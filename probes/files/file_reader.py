@@ -39,7 +39,7 @@ def at_work(pid: int) -> tuple[str, float]:
 
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
-FORK_S = 5.0  # without a question, after which the fork ends
+FORK_S, IDLE_S = 5.0, 60.0  # without a question, after which the fork ends, or an interpreter
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers not requested yet
 _MOST_ANSWER = 1 << 18  # bytes of a later answer: 32 names of 4 KB
@@ -68,7 +68,8 @@ class Reader:
     It neither reads nor opens anything itself, so it never has to be waited for.
 
     The first child is a fork, which keeps a copy of each page that this process changes, up to 40 MB. It ends
-    once nothing more is to be read at the start; the next question starts an interpreter.
+    once nothing more is to be read at the start; the next question starts an interpreter, of 18 MB, which
+    ends as well when there is no other one.
 
     Attributes:
         problems: Sentences about abandoned files, to be reported.
@@ -91,9 +92,9 @@ class Reader:
         self._ready = False
         self._pid = -1
         self._sent_s = time.monotonic()
-        self._over = threading.Event()  # the fork
+        self._over = threading.Event()
         self._fork()
-        threading.Thread(target=self._end_fork, name="gputop-fork", daemon=True).start()
+        threading.Thread(target=self._end_idle, name="gputop-reader", daemon=True).start()
 
     def _fork(self) -> None:
         """Starts the child: by a fork, since an interpreter of its own needs as long as all else."""
@@ -107,13 +108,15 @@ class Reader:
                 os._exit(0)
         theirs.close()
 
-    def _end_fork(self) -> None:
+    def _end_idle(self) -> None:
         left = FORK_S
         while not self._over.wait(left):
             with self._lock:
-                left = self._sent_s + FORK_S - time.monotonic()
+                idle_s = FORK_S if self._child is None else IDLE_S
+                left = self._sent_s + idle_s - time.monotonic()
                 if left <= 0:
                     self._end()
+                    left = IDLE_S
 
     def _spawn(self) -> None:
         """Another one: by now there are threads, which a fork would tear out of their work."""
@@ -316,7 +319,6 @@ class Reader:
         return OSError(errno.ETIMEDOUT, why, shown)
 
     def _end(self) -> None:
-        self._over.set()
         if self._channel is not None:
             self._channel.close()
         if self._pid > 0:  # not waited for yet: the number is still its own
@@ -330,6 +332,7 @@ class Reader:
         with self._lock:
             self._closed = True
             self._end()
+        self._over.set()
         self._forget_ahead()
 
     def _forget_ahead(self) -> None:
