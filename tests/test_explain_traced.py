@@ -164,7 +164,7 @@ def test_some_launches_that_are_missing_are_noted() -> None:
     traced = steps(Traced())
     for begin in range(0, 3 * STEP, STEP):
         traced.ran((begin + 6_000, begin + 6_100))
-    assert any("the launches of what ended it are missing" in note for note in traced.made().report().notes)
+    assert any("the launches that ended it are missing" in note for note in traced.made().report().notes)
 
 
 def test_every_gpu_that_ran_something_is_there_whatever_calls_are_in_the_file() -> None:
@@ -185,7 +185,7 @@ def test_without_launches_idle_time_is_exact_and_the_report_says_what_is_missing
     report = traced.made().report()
     assert report.idle.lower == report.idle.upper == (STEPS - 1) * 9_000 * 1_000
     assert kind(report) is None
-    assert "why is not in the file: it holds no launches" in report.verdict
+    assert "the reason is not in the file: it holds no launches" in report.verdict
     assert report.findings == ()
 
 

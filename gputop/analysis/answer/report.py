@@ -1,4 +1,4 @@
-"""The explanation as data: what ``gputop explain`` prints, ``diff`` compares and the screen shows."""
+"""The explanation as data, which ``gputop explain`` prints, ``diff`` compares and the screen shows."""
 
 from __future__ import annotations
 
@@ -25,23 +25,23 @@ SCHEMA: Final = "gputop.explain/1"
 
 
 class Level(str, Enum):
-    """How sure a verdict is."""
+    """The certainty of a statement."""
 
-    PROVED = "proved"  # follows from what was observed and from CUDA's documented rules
-    STRONG = "strong"  # an assumption holds as far as one can see
+    PROVED = "proved"  # follows from the recorded events and from CUDA's documented rules
+    STRONG = "strong"  # one assumption holds as far as the data show
     HINT = "hint"  # fits, but something else could fit too
 
     __str__ = str.__str__
 
 
 def least_sure(*levels: Level) -> Level:
-    """The least sure of some levels."""
+    """Return the least sure of some levels."""
     return max(levels, key=list(Level).index)
 
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """A duration that lies between two bounds, in ns; ``estimate`` is where, presumably."""
+    """A duration between two bounds, in ns, with an estimate where there is one."""
 
     lower: int
     upper: int
@@ -49,11 +49,11 @@ class Range:
 
     @property
     def middle(self) -> float:
-        """What findings are ranked by."""
+        """The value that findings are ranked by."""
         return (self.lower + self.upper) / 2 if self.estimate is None else float(self.estimate)
 
     def __add__(self, other: Range) -> Range:
-        """Both together; an estimate where one of them has it, of which the other's middle is a part."""
+        """Return the sum; where only one has an estimate, the other's middle is added to it."""
         lower, upper = self.lower + other.lower, self.upper + other.upper
         if self.estimate is None and other.estimate is None:
             return Range(lower, upper)
@@ -65,7 +65,7 @@ Source = Annotated[str, one_of("nvml", "learned", "both", "several")]
 
 @dataclass(frozen=True, slots=True)
 class IdleSpan:
-    """How long a GPU had nothing to do, and the source of the estimate."""
+    """A GPU's idle time, and the source of its estimate."""
 
     time: Annotated[Range, FLAT]
     source: Source | None
@@ -77,12 +77,14 @@ LossKind = Literal["idle", "waste"]  # the GPU had nothing to do; time inside ca
 
 @dataclass(frozen=True, slots=True)
 class Link:
-    """One link of a chain, from the GPU down to what is to blame.
+    """One link of a chain, from the GPU down to the cause.
 
-    ``ns`` is this link's time, ``events`` how many records say so,
-    ``line`` where its thread was for most of it, None when that is not known. ``role`` is that of its
-    thread: ``submitter``, ``loader``, ``pinning``, ``autograd``, ``thread``, ``child``, ``process``, or
-    ``unknown``; empty where the link is no thread's.
+    Attributes:
+        ns: Its time.
+        events: The number of its records.
+        line: The line of most of its time; None: not known.
+        role: Of its thread: ``submitter``, ``loader``, ``pinning``, ``autograd``, ``thread``, ``child``,
+            ``process``, or ``unknown``; "" for a link without a thread.
     """
 
     layer: Layer
@@ -100,11 +102,11 @@ MAX_GAIN: Final = Mark("max_gain_ns")
 
 @dataclass(frozen=True, slots=True)
 class Gain:
-    """The most that a change can win.
+    """The most that a change can save.
 
     Attributes:
-        ns: The most that the advised change can win, after those of the findings before it.
-        because: Why that is more than the loss, or less than without those; "" where it is neither.
+        ns: The saving, after the changes of the findings before it.
+        because: The reason if that is more than the loss, or less than without those changes; else "".
     """
 
     ns: Annotated[int, MAX_GAIN]
@@ -118,16 +120,16 @@ class Finding:
     Attributes:
         kind: ``idle`` (the GPU had nothing to do) or ``waste`` (time inside calls that costs the host).
         level: The lesser of ``idle_level`` and ``name_level``.
-        loss: What it costs.
-        api: The call to look at.
+        loss: Its cost.
+        api: The call to change.
         evidence: Sentences with their figures.
-        ruled_out: What it is not, with the figures that say so.
-        moments_ns: The worst moments, ns since the start of the recording; of what is proved, proved ones.
-        gaps: How often it happened.
+        ruled_out: Other causes, with the figures against them.
+        moments_ns: The worst moments, ns since the start of the recording; of a proved loss, proved ones.
+        gaps: The number of its gaps.
         per_step_ns: ``loss.lower`` per step, None without steps.
-        line: Of the thread at the end of the chain, or of the call to look at; None where unknown.
-        idle_level: How sure it is that the time was lost.
-        name_level: How sure it is that this cause took it.
+        line: Of the thread at the end of the chain, or of the call to change; None: not known.
+        idle_level: The certainty of the loss.
+        name_level: The certainty of its cause.
         gpu_shares: (NVML's index, share of the loss) of each GPU that it is on, as far as known.
     """
 
@@ -155,10 +157,10 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class WhatIf:
-    """What a step takes before and after a cause is gone, ns; those listed before it are gone already.
+    """The time of a step before and after a cause is fixed, ns; those listed before it are fixed already.
 
     Attributes:
-        least_ns: What may be left at the least: more than the cause's own time may go with it.
+        least_ns: The least that may be left: more than the cause's own time may go with it.
     """
 
     cause: str
@@ -169,7 +171,7 @@ class WhatIf:
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """A long gap that did not repeat; ``time_ns`` since the start of the recording, ``line`` where it was.
+    """A long gap that did not repeat; ``time_ns`` is since the start of the recording.
 
     ``ns`` is an estimate where ``level`` is not ``proved``.
     """
@@ -184,7 +186,7 @@ class Event:
     line: Line | None = None
 
     def text(self) -> str:
-        """``1.4s (proved) at 2.031 s, process 7: first use: imports modules at train.py:12``."""
+        """Return ``1.4s (proved) at 2.031 s, process 7: first use: imports modules at train.py:12``."""
         at = f" at {self.line.brief}" if self.line is not None else ""
         size = f"{format_ns(self.ns)} ({self.level})"
         return f"{size} at {self.time_ns / 1e9:.3f} s, process {self.pid}: {self.title}{at}"
@@ -213,11 +215,11 @@ class Account:
         busy_ns: Certainly or presumably at work.
         unknown_ns: Neither idle nor busy by any source.
         outside_ns: Start-up, end and first uses within the span; they are among the others.
-        error_ns: How far the estimate may be off; None without one.
-        source: Who says so: ``nvml``, ``learned``, ``both``; None without an estimate.
+        error_ns: The error of the estimate; None without one.
+        source: The source of the estimate: ``nvml``, ``learned``, ``both``; None without one.
         agrees: False where these disagree.
-        seen_busy: The share of the span in which NVML saw a kernel run; None where it says nothing.
-        bounds: What is proved: the idle time lies between.
+        seen_busy: The share of the span in which a kernel ran by NVML; None: not known.
+        bounds: The proved bounds of the idle time.
     """
 
     span_ns: Annotated[int, SUM, HIDDEN]
@@ -242,7 +244,7 @@ class Account:
 
 @dataclass(frozen=True, slots=True)
 class GpuSpan:
-    """One GPU: the time from its first work to the last moment of which its state is known."""
+    """One GPU: the time from its first work to the last moment at which its state is known."""
 
     label: str
     span_ns: int
@@ -258,13 +260,13 @@ class GpuSpan:
     @property
     @marked(Mark())
     def error_ns(self) -> int | None:
-        """How far the estimate may be off."""
+        """The error of the estimate."""
         return self.account.error_ns
 
     @property
     @marked(Mark())
     def sources_agree(self) -> bool:
-        """Whether the sources of the estimate agree."""
+        """True if the sources of the estimate agree."""
         return self.account.agrees
 
 
@@ -290,15 +292,15 @@ class DiagnosisKind(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Diagnosis:
-    """What kind of trouble it is.
+    """The class of trouble.
 
     Attributes:
         kind: The class; None for a busy GPU of which no more is known.
         title: The class in the field's words.
-        level: How sure that is.
+        level: Its certainty.
         evidence: Sentences with their figures.
-        advice: What to change, where no finding says it.
-        lead: The place of its largest finding among the findings; None for a class that has none.
+        advice: Changes, where no finding has any.
+        lead: The place of its largest finding among the findings; None for a class without.
         line: Of a class without findings: where the thread at the end of the chain waits or sleeps.
     """
 
@@ -313,7 +315,7 @@ class Diagnosis:
 
 @dataclass(frozen=True, slots=True)
 class LongStep:
-    """When a step began, since the start of the recording, and what it took."""
+    """The begin of a step, since the start of the recording, and its length."""
 
     time_ns: int
     ns: int
@@ -324,8 +326,8 @@ class LongSteps:
     """Steps so uneven that their mean is typical of none.
 
     Attributes:
-        total_ns: What all of them took.
-        count, ns: How many are far longer than the others, and what these took.
+        total_ns: Of all steps.
+        count, ns: Number and time of those that are far longer than the others.
         longest: The longest ones.
     """
 
@@ -340,12 +342,12 @@ class Growth:
     """Steps that get longer from the begin of a loop to its end.
 
     Attributes:
-        count: How many steps.
+        count: Number of steps.
         first_ns, last_ns: The means of the first quarter and of the last one.
-        part_ns: By how much that part grows which grows most.
-        part: What that is.
-        launches: What becomes of the number of launches, in words.
-        line: Where the part is; None where that is not known.
+        part_ns: The growth of the part that grows most.
+        part: The name of that part.
+        launches: The change of the number of launches, in words.
+        line: Of the part; None: not known.
     """
 
     count: Annotated[int, HIDDEN]
@@ -359,11 +361,11 @@ class Growth:
     @property
     @marked(Mark("text"))
     def sentence(self) -> str:
-        """All of it in words."""
+        """The growth in words."""
         return self.text()
 
     def text(self) -> str:
-        """``its steps grow from 1.1ms to 4.6ms (first and last quarter of 2400): 3.4ms of it is …``."""
+        """Return ``its steps grow from 1.1ms to 4.6ms (first, last quarter of 2400): 3.4ms of that is …``."""
         at = f" at {self.line.text()}" if self.line is not None else ""
         return (
             f"its steps grow from {format_ns(self.first_ns)} to {format_ns(self.last_ns)} (first, last "
@@ -374,20 +376,20 @@ class Growth:
 
 @dataclass(frozen=True, slots=True)
 class OneOff:
-    """What the GPU waited for that is no loss of a loop: what, for how long together, how often."""
+    """Idle time that is no loss of a loop: its reason, its sum, how often."""
 
     what: str
     ns: int
     count: int
 
     def text(self) -> str:
-        """``a pause at main.py:12, 2.1s (3 times)``."""
+        """Return ``a pause at main.py:12, 2.1s (3 times)``."""
         return f"{self.what}, {format_ns(self.ns)}{f' ({self.count} times)' if self.count > 1 else ''}"
 
 
 @dataclass(frozen=True, slots=True)
 class StepFacts:
-    """The steps that were found; ``long`` where a mean tells of none, ``growth`` where they get longer.
+    """The steps; ``long`` where their mean is typical of none, ``growth`` where they get longer.
 
     The program's own step may be ``together`` of them, where only their times tell them apart.
     """
@@ -410,17 +412,17 @@ class Report:
         span_ns: Time in which idleness counts, all GPUs together.
         cpu_waits: (process, GPU idle time in which one of its threads wanted a CPU and had none).
         small_ns: Explained gaps that are too small or too few for a finding.
-        unexplained_ns: Proved idle time of which the chain does not say why.
+        unexplained_ns: Proved idle time without a cause.
         unknown_ns: Gaps that are not counted because a record is missing in them.
         what_if: The step without the first finding, without the first two, and so on.
         coverage: False when NVML contradicts the proofs: then some work is invisible.
-        notes: What cannot be known here.
+        notes: Limits of the figures.
         failures: Calls that failed, since the start of the recording.
-        memory: Who holds memory at the end; None where the recording does not report it.
-        kernels: What was launched, by kernel; None where no kernel has a name.
-        graphs: CUDA graphs, and launches that would fit one; None where there are none.
-        ranks: Who of several ranks on this machine comes when; None where there are none.
-        energy: What GPUs and processes took; None without figures of power.
+        memory: Memory held at the end; None where the recording lacks it.
+        kernels: Launches by kernel; None where no kernel has a name.
+        graphs: CUDA graphs, and launches that would fit one; None without any.
+        ranks: The arrivals of ranks on this machine at collectives; None without ranks.
+        energy: Of GPUs and processes; None without samples of power.
     """
 
     start_ns: int
@@ -462,7 +464,7 @@ class Report:
     @property
     @marked(Mark())
     def schema(self) -> Literal["gputop.explain/1"]:
-        """What the document is."""
+        """The schema of the document."""
         return SCHEMA
 
     @property
@@ -487,19 +489,19 @@ class Report:
     @property
     @marked(Mark("ranks", rare=True))
     def rank_times(self) -> tuple[RankTimes, ...] | None:
-        """The ranks, who is last most often first."""
+        """The ranks; the one that is last most often comes first."""
         return self.ranks.ranks if self.ranks is not None else None
 
     @property
     @marked(Mark("kernels", rare=True))
     def launched_kernels(self) -> tuple[LaunchedKernel, ...] | None:
-        """What was launched, by kernel."""
+        """The launches by kernel."""
         return self.kernels.launched() if self.kernels is not None else None
 
     @property
     @marked(Mark("energy", rare=True))
     def energy_figures(self) -> EnergyFigures | None:
-        """What GPUs and processes took, what a step takes, and what each fix saves at most."""
+        """The energy of GPUs, processes and a step, and the most that each fix saves."""
         from gputop.analysis.answer.wording import energy_figures
 
         return energy_figures(self, self.energy) if self.energy is not None else None
@@ -509,7 +511,7 @@ class Report:
 
 
 def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
-    """The parts of one GPU's span.
+    """Return the parts of one GPU's span.
 
     Raises:
         AccountingError: They do not add up to it.
@@ -527,7 +529,7 @@ def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
     proved_ns = device.empty_ns
     busy_ns = device.pending_ns + (open_ns - guessed - ended if estimate is not None else 0)
     if shared and estimate is not None and estimate.busy_share is not None:
-        # others may have worked while the watched ones gave the GPU nothing
+        # others may have worked while the watched processes submitted nothing
         idle_ns = assumed_ns + guessed + begun + ended + proved_ns
         others = max(idle_ns - int(device.span_ns * (1 - estimate.busy_share)), 0)
         busy_ns += others
@@ -552,7 +554,7 @@ def account(analysis: Analysis, device: DeviceTime, *, shared: bool) -> Account:
 
 
 def whole(accounts: Sequence[Account]) -> Range:
-    """The idle time of all GPUs together; with an estimate where each of them has one."""
+    """Return the idle time of all GPUs together, with an estimate where each of them has one."""
     lower, upper = (sum(getattr(one.bounds, end) for one in accounts) for end in ("lower", "upper"))
     if not accounts or any(one.idle.estimate is None for one in accounts):
         return Range(lower, upper)
@@ -560,7 +562,7 @@ def whole(accounts: Sequence[Account]) -> Range:
 
 
 def joined(one: Account, other: Account) -> Account:
-    """The account of two parts: their sum; the source of what is estimated stays."""
+    """Return the sum of two parts' accounts, with the longer part's source of estimates."""
     seen = [(part.seen_busy, part.span_ns) for part in (one, other) if part.seen_busy is not None]
     weight = sum(ns for _share, ns in seen)
     errors = [part.error_ns for part in (one, other) if part.error_ns is not None]
@@ -574,9 +576,9 @@ def joined(one: Account, other: Account) -> Account:
 
 
 def settled(account: Account) -> Account:
-    """The same, with what some parts have no estimate of as idle as the rest; all of that is its error.
+    """Return the account with unknown time as idle as the rest, and all of it as its error.
 
-    Where that is most of the time nothing is estimated.
+    Where most of the time is unknown nothing is estimated.
     """
     if account.source is None or not account.unknown_ns:
         return account

@@ -29,31 +29,30 @@ NEAR = 1.05  # an upper bound below so many times the lower one says nothing mor
 _WORTH_REPORTING = 5.0  # percent of the span
 PROVED, STRONG = "proved", "strong"
 LEVELS = {
-    PROVED: "follows from what was observed and from CUDA's documented rules",
-    STRONG: "one assumption holds as far as one can see",
+    PROVED: "follows from the recorded events and from CUDA's documented rules",
+    STRONG: "one assumption holds as far as the data show",
     "hint": "fits, but something else could fit too",
 }
 TIME = "% of the time"
 ACCOUNTS = "accounts for"
 NO_FINDING = "No finding: no recurring loss of GPU time."
 
-
 # -- loss and share -----------------------------------------------------------------------------------
 
 
 def loss_ns(loss: Range) -> int:
-    """A loss as one figure: the estimate, else what is sure, else the middle."""
+    """Return a loss as one figure: the estimate, else the lower bound, else the middle."""
     return loss.estimate if loss.estimate is not None else loss.lower or int(loss.middle)
 
 
 def ends_of(loss: Range) -> tuple[int, int]:
-    """(what is sure, what is estimated or, without an estimate, possible), ns."""
+    """Return (the lower bound, the estimate or else the upper bound), ns."""
     upper = loss.upper if loss.estimate is None else loss.estimate
     return min(loss.lower, upper), upper
 
 
 def loss_text(loss: Range, idle_level: str = PROVED) -> str:
-    """``2.25s``, ``1.0s to 1.6s``, ``about 1.2s (1.0s proved, at most 1.6s)``."""
+    """Return ``2.25s``, ``1.0s to 1.6s``, or ``about 1.2s (1.0s proved, at most 1.6s)``."""
     if loss.upper < NEAR * loss.lower:
         return format_ns(loss_ns(loss))
     if loss.estimate is None:
@@ -64,7 +63,7 @@ def loss_text(loss: Range, idle_level: str = PROVED) -> str:
 
 
 def cost_text(loss: Range, dash: str = "–") -> str:
-    """The same in few columns: ``2.25s``, ``1.0–1.6s`` without an estimate."""
+    """Return the same in few columns: ``2.25s``, ``1.0–1.6s`` without an estimate."""
     if loss.estimate is not None or loss.upper <= NEAR * loss.lower:
         return format_ns(loss_ns(loss))
     low, high = _ns(loss.lower), format_ns(loss.upper)
@@ -73,28 +72,28 @@ def cost_text(loss: Range, dash: str = "–") -> str:
 
 
 def share_text(loss: Range, span_ns: int, dash: str = "–") -> str:
-    """Percent of the time: ``47–72``, what is sure and what is estimated or possible; ``48``."""
+    """Return the percent of the time of both ends: ``47–72``, ``48`` where they read the same."""
     low, high = ends_of(loss)
     return percent_text(low / max(span_ns, 1), high / max(span_ns, 1), dash)
 
 
 def accounts_for(loss: Range, span_ns: int) -> str:
-    """The ground of a class: ``accounts for 47–72 % of the time``."""
+    """Return the ground of a class: ``accounts for 47–72 % of the time``."""
     return f"{ACCOUNTS} {share_text(loss, span_ns)} {TIME}"
 
 
 def percent_text(low: float, high: float, dash: str = "–") -> str:
-    """Shares of 0 to 1 in percent, without its sign: ``47–72``, ``48`` where both read the same."""
+    """Return shares of 0 to 1 in percent, without its sign: ``47–72``, ``48`` where both read the same."""
     return dash.join(dict.fromkeys(format_percent(100 * end) for end in (low, high)))
 
 
 def is_about(loss: Range) -> bool:
-    """Whether its one figure is an estimate of which a part is not proved."""
+    """Return True if its one figure is an estimate of which a part is not proved."""
     return loss.estimate is not None and loss.estimate > NEAR * loss.lower
 
 
 def has_bounds(loss: Range) -> bool:
-    """Whether its bounds say more than its one figure."""
+    """Return True if its bounds say more than its one figure."""
     return loss.upper >= NEAR * loss.lower
 
 
@@ -103,7 +102,7 @@ def _ns(ns: float) -> str:
 
 
 def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
-    """``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``."""
+    """Return ``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``."""
     if not span_ns:
         return f"Nothing is known about {which} yet: no GPU work completed in this time"
     were = "were" if which.endswith("GPUs") else "was"
@@ -123,7 +122,7 @@ def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> st
 
 
 def what_if_text(report: Report) -> str:
-    """``A step takes 78.0ms; estimated with C12 fixed: 29.0ms to 31.0ms, with C04 as well: 12.0ms.``."""
+    """Return ``A step takes 78.0ms; estimated with C12 fixed: 29.0ms to 31.0ms, with C04 as well: …``."""
     rows = report.what_if
     if report.steps is not None and report.steps.long is not None:
         return ""
@@ -138,13 +137,13 @@ def what_if_text(report: Report) -> str:
 
 
 def _left(one: WhatIf) -> str:
-    """What is left of a step: a range, where its ends are not the same."""
+    """Return the rest of a step, as a range where its ends differ."""
     after = format_ns(one.after_ns)
     return after if one.after_ns <= NEAR * one.least_ns else f"{format_ns(one.least_ns)} to {after}"
 
 
 def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
-    """(what its change saves at most of a step, what a step takes), ns; None without steps of its process."""
+    """Return (the most that its change saves of a step, the step), ns; None without steps of its process."""
     steps = report.steps
     if steps is None or steps.pid != finding.pid or not steps.count or steps.long is not None:
         return None
@@ -152,7 +151,7 @@ def saved_of_step(finding: Finding, report: Report) -> tuple[int, int] | None:
 
 
 def saves_text(finding: Finding, report: Report) -> str:
-    """``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``."""
+    """Return ``saves up to 2.41s (512 J): 70.9ms of each 78.0ms step``."""
     step = saved_of_step(finding, report)
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
     because = f" ({finding.gain.because})" if finding.gain.because else ""
@@ -173,7 +172,7 @@ class FindingBlock:
         cost: ``GPU idle: about 1.2s (1.0s proved, at most 1.6s), 44–52 % of the time, 12.0ms a step``.
         links: The chain: (layer, sentence, figures of it) each.
         lists: (heading, sentences) each, without empty ones.
-        saves: What the fix saves.
+        saves: The saving of the fix.
         moments: ``worst at 1.250, 3.000 s``, "" without any.
     """
 
@@ -186,7 +185,7 @@ class FindingBlock:
     moments: str
 
     def listed(self, heading: str) -> tuple[str, ...]:
-        """The sentences under a heading."""
+        """Return the sentences under a heading."""
         return dict(self.lists).get(heading, ())
 
 
@@ -194,7 +193,7 @@ EVIDENCE, RULED_OUT, ADVICE = "evidence", "ruled out", "to change"
 
 
 def finding_block(finding: Finding, report: Report) -> FindingBlock:
-    """A finding of a report."""
+    """Return a finding of a report in words."""
     kind = "GPU idle" if finding.kind == "idle" else "time lost"
     share = ""
     if report.span_ns and loss_ns(finding.loss):
@@ -218,12 +217,12 @@ def finding_block(finding: Finding, report: Report) -> FindingBlock:
 
 
 def link_figures(link: Link) -> str:
-    """``1.2s (40 times)``: what a link of a chain took, and how often."""
+    """Return ``1.2s (40 times)``: a link's time, and its number of records."""
     return f"{format_ns(link.ns)} ({format_times(link.events)})"
 
 
 def steps_text(steps: StepFacts) -> str:
-    """``259 steps of 46.3ms each, by the calls of thread 7``; of uneven ones their sum and the long ones."""
+    """Return ``259 steps of 46.3ms each, by the calls of thread 7``; of uneven ones sum and long ones."""
     text = f"{steps.count} steps of {format_ns(steps.usual_ns)} each"
     if (far := steps.long) is not None:
         which = ", ".join(f"{format_ns(one.ns)} at {one.time_ns / 1e9:.3f} s" for one in far.longest)
@@ -238,7 +237,7 @@ def steps_text(steps: StepFacts) -> str:
 
 
 def storm_text(storm: StormCost) -> str:
-    """What a thread that is switched very often cost."""
+    """Return the cost of a thread that is switched very often."""
     return (
         f"{storm.name} ({storm.tid} of {storm.pid}) was preempted "
         f"{format_count(storm.switches_per_second)} times a second; GPU time lost while it waited for "
@@ -247,7 +246,7 @@ def storm_text(storm: StormCost) -> str:
 
 
 def remainder(report: Report) -> tuple[tuple[str, str, int], ...]:
-    """(key in JSON, words, ns) of idle time without a finding; of lost records where there are any."""
+    """Return (key in JSON, words, ns) of idle time without a finding, and of lost records if any."""
     parts = (
         ("outside_ns", "outside the loop (start-up, end, first use)", report.outside_ns),
         ("small_ns", "small gaps", report.small_ns),
@@ -258,12 +257,12 @@ def remainder(report: Report) -> tuple[tuple[str, str, int], ...]:
 
 
 def remainder_text(report: Report) -> str:
-    """The same as one line: ``outside the loop (…) 1.2s; small gaps 3.0ms; unexplained 0``."""
+    """Return the same as one line: ``outside the loop (…) 1.2s; small gaps 3.0ms; unexplained 0``."""
     return "; ".join(f"{words} {_ns(ns)}" for _key, words, ns in remainder(report))
 
 
 def levels_used(report: Report) -> Iterable[tuple[str, str]]:
-    """The levels in the report, each with its meaning."""
+    """Return the levels in the report, each with its meaning."""
     used = {finding.level for finding in report.findings}
     used |= {report.diagnosis.level} if report.diagnosis is not None else set()
     return [(level, meaning) for level, meaning in LEVELS.items() if level in used]
@@ -271,8 +270,8 @@ def levels_used(report: Report) -> Iterable[tuple[str, str]]:
 
 # The first line of an explanation: the class, the cause, the line, and what it costs.
 
-_NO_LOOP, _NAMED = "No loop", 2  # how many one-offs are named
-_MOSTLY, _IDLE = 0.5, 0.1  # of the span: what did not repeat, to come first; idle time that wants a reason
+_NO_LOOP, _NAMED = "No loop", 2  # one-offs that are named
+_MOSTLY, _IDLE = 0.5, 0.1  # of the span: one-offs that come first; idle time that needs a reason
 _GROWN = 1.5  # times as long: a growth for the first line
 
 
@@ -287,7 +286,7 @@ def verdict(
     once: Sequence[OneOff] = (),
     steps: StepFacts | None = None,
 ) -> str:
-    """One sentence or two: ``Input-bound: … [C12, proved]. GPU 0 idle for about 97 % of 2.7s (…)``.
+    """Return one sentence or two: ``Input-bound: … [C12, proved]. GPU 0 was idle for about 97 % of …``.
 
     Where most of the time is no loop's, that comes first.
     """
@@ -337,7 +336,7 @@ def _of_the_loop(
 
 
 def _of_class(diagnosis: Diagnosis | None, cause: str) -> str:
-    """The cause with its class before it, unless it says the class itself."""
+    """Return the cause with its class before it, unless the cause names its class."""
     if diagnosis is None or not diagnosis.kind:
         return cause
     title, _, explained = diagnosis.title.partition(" (")
@@ -359,38 +358,14 @@ def _cause(finding: Finding) -> str:
 
 
 def _of_it(finding: Finding) -> str:
-    """What the cause costs; what is no idle time stands apart."""
+    """Return the cost of the cause; other than idle time stands apart."""
     loss = finding.loss
     if finding.kind != "idle":
         return f"; this takes {format_ns(int(loss.middle))}"
     return f", {cost_text(loss)} of it because of this"
 
 
-# What a report notes of its own figures: what is lost, what is estimated and how well, what is unknown.
-
-
-def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int) -> tuple[str, ...]:
-    """The notes."""
-    lost = (
-        (
-            f"{lost_events} events are lost; {format_ns(unknown_ns) if unknown_ns else '0'} of gaps around "
-            "them are left out",
-        )
-        if lost_events
-        else ()
-    )
-    return (*lost, *_about_estimates(accounts))
-
-
-def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
-    """Processes that the kernel ended for lack of memory."""
-    for pid, process in sorted(facts.processes.items()):
-        if (moment := process.get("oom_ns")) is not None:
-            yield (
-                f"the kernel killed {facts.process_title(pid)} "
-                f"{format_ns(int(moment) - start_ns)} after the start of the recording: out of memory"
-            )
-
+# Notes of a report on its own figures: lost events, the error of estimates, unknown time.
 
 _SOURCES = {
     "nvml": "NVML's samples",
@@ -399,8 +374,21 @@ _SOURCES = {
 }
 
 
-def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
-    """The source of what no call proves, and what is unknown."""
+def about_ends(facts: Facts, start_ns: int) -> Iterator[str]:
+    """Yield the processes that the kernel killed for lack of memory."""
+    for pid, process in sorted(facts.processes.items()):
+        if (moment := process.get("oom_ns")) is not None:
+            yield (
+                f"the kernel killed {facts.process_title(pid)} "
+                f"{format_ns(int(moment) - start_ns)} after the start of the recording: out of memory"
+            )
+
+
+def about_figures(accounts: Sequence[Account], lost_events: int, unknown_ns: int) -> Iterator[str]:
+    """Yield the notes."""
+    if lost_events:
+        left_out = format_ns(unknown_ns) if unknown_ns else "0"
+        yield f"{lost_events} events are lost; {left_out} of gaps around them are left out"
     for one in accounts:
         if one.source is not None and one.estimated_ns > 0.02 * one.span_ns:
             yield (
@@ -410,22 +398,22 @@ def _about_estimates(accounts: Sequence[Account]) -> Iterator[str]:
         if not one.agrees:
             yield (
                 "NVML's samples and the kernel times learned from the program's waits disagree about the "
-                "idle time: what rests on it is a hint"
+                "idle time: everything that rests on it is a hint"
             )
         if one.unknown_ns > 0.2 * one.span_ns:
             yield (
                 f"for {format_ns(one.unknown_ns)} it is unknown whether the GPU had work: no call waited "
-                "for it there, and NVML says too little"
+                "for it there, and NVML has too few samples"
             )
 
 
-# Energy: what GPUs and processes took, a step took, and what a fix saves at most.
+# Energy: of GPUs, processes and steps, and the most that a fix saves.
 
 _MOST_NAMED = 3
 
 
 def step_joules(report: Report) -> float | None:
-    """What a step takes: its length times the mean power of its process's part."""
+    """Return the energy of a step: its length times the mean power of its process's part."""
     steps, energy = report.steps, report.energy
     watts = energy.watts_of(steps.pid) if energy is not None and steps is not None else None
     if steps is None or watts is None or steps.long is not None:
@@ -443,7 +431,7 @@ def saved_joules(report: Report, finding: Finding, ns: float) -> float | None:
 
 
 def energy_text(report: Report) -> str:
-    """``Energy: GPU 0 took 563 J (212 W), 16 J a step; by SM time process 7 400 J, …``; "" without power."""
+    """Return ``Energy: GPU 0 took 563 J (212 W), 16 J a step; by SM time process 7 400 J, …``, or ""."""
     energy = report.energy
     if energy is None or not energy.gpus:
         return ""
@@ -463,7 +451,7 @@ def energy_text(report: Report) -> str:
 
 
 def energy_figures(report: Report, energy: Energy) -> EnergyFigures:
-    """The key ``energy`` of docs/json.md."""
+    """Return the key ``energy`` of docs/json.md."""
     most_first = sorted(energy.processes.items(), key=lambda one: -one[1])
     return EnergyFigures(
         tuple(OneGpu(index, gpu) for index, gpu in energy.gpus.items()),

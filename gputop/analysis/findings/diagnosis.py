@@ -1,4 +1,4 @@
-"""The class of a file that holds its kernels: what takes most of the GPUs' time, by the rows alone."""
+"""The class of trouble: of losses, of busy GPUs, and of files that hold their kernels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from gputop.engine.calls.frameworks import Framework
 from gputop.format import format_ns, format_percent
 
 LEAST = 0.1  # of the time, for an idle GPU's class
-MOVES = 1.5  # times as long as all others kernels must run that go over each element once, to name the class
+MOVES = 1.5  # times as long as all others: kernels that go over each element once, for a memory-bound GPU
 LEAST_SHARE = 0.02  # of the kernels' time, for a kind to be reported
 
 
@@ -49,7 +49,7 @@ def class_of_traced(
     accounts: Sequence[Account],
     titles: dict[DiagnosisKind, str],
 ) -> Diagnosis | None:
-    """The class; of no kind where the file does not tell why GPUs were idle, None where they ran nothing."""
+    """Return the class by the rows of a file: of no kind where it lacks the reasons, None without work."""
     span = sum(one.span_ns for one in accounts)
     if not span:
         return None
@@ -63,26 +63,25 @@ def class_of_traced(
         of_kind[one] = of_kind.get(one, 0) + busy.alone[name]
     kind = max(of_kind, key=lambda name: of_kind[name])
     working = busy.busy - sum(busy.alone.values())
-    if (
-        of_kind[kind] < LEAST * span
-        or of_kind[kind] < working * LEAST
-        or _barely(of_kind[kind], working, busy, span)
-    ):
+    # a GPU that works nearly all the time loses so little that its work is the answer
+    barely = busy.busy > 0.9 * span and of_kind[kind] < working
+    if of_kind[kind] < LEAST * max(span, working) or barely:
         share = f"a kernel or a copy ran for {format_percent(100 * busy.busy / span)} % of the time"
         return _of_busy(busy, share, titles)
     if kind is None:
-        return _no_class(of_kind[None], span)
+        part = format_percent(100 * of_kind[None] / span)
+        text = (
+            f"for {format_ns(of_kind[None])} ({part} %) the reason is not in the file: it holds no launches "
+            "of the work that ended these gaps (profile the calls with the kernels: ProfilerActivity.CPU, "
+            "nsys profile --trace cuda)"
+        )
+        return Diagnosis(None, "the reason is not in the file", Level.PROVED, (text,), ())
     share = f"{format_percent(100 * of_kind[kind] / span)} % of the time goes to this"
     lead = next((place for place, one in enumerate(kinds) if one is kind), None)
     if lead is not None:
         return Diagnosis(kind, titles[kind], findings[lead].level, (share,), (), lead)
     text = _class_text(scene, gpu, outcome, kind, busy, span)
     return Diagnosis(kind, titles[kind], Level.STRONG, (text or share,), _ADVICE.get(kind, ()))
-
-
-def _barely(kernels_ns: int, working: int, busy: BusyTime, span: int) -> bool:
-    """Whether a GPU that works nearly all the time loses so little that its work is the answer."""
-    return busy.busy > 0.9 * span and kernels_ns < working
 
 
 def _class_text(
@@ -93,7 +92,7 @@ def _class_text(
     busy: BusyTime,
     span: int,
 ) -> str:
-    """What a class without a finding is about."""
+    """Return the evidence of a class without a finding."""
     if kind is DiagnosisKind.STARTUP:
         calls = _loading(scene, gpu)
         ns = sum(length(*one) for one in gpu.first_use.values())
@@ -111,7 +110,7 @@ def _alone(busy: BusyTime, name: str, words: str, span: int) -> str:
 
 
 def _loading(scene: AttributionContext, gpu: KernelTime) -> str:
-    """The calls that took most of the first uses."""
+    """Return the calls that took most of the first uses."""
     calls = scene.evidence.calls
     first = [one for one in gpu.first_use.values() if len(one[0])]
     found: dict[str, int] = {}
@@ -128,7 +127,7 @@ def _loading(scene: AttributionContext, gpu: KernelTime) -> str:
 
 
 def _largest(scene: AttributionContext, outcome: Outcome, kind: DiagnosisKind) -> str:
-    """The cause of this class that takes most, with where the thread was."""
+    """Return the largest cause of this class, with where the thread was."""
     best = max(
         (row for row, cause in enumerate(CATALOGUE) if cause.kind is kind),
         key=lambda row: int(scene.ns[outcome.cause == row].sum()),
@@ -143,17 +142,8 @@ def _largest(scene: AttributionContext, outcome: Outcome, kind: DiagnosisKind) -
     return f"{title} for {format_ns(ns)} in {gaps} gap{'s' * (gaps != 1)}{f', {where}' if where else ''}"
 
 
-def _no_class(ns: int, span: int) -> Diagnosis:
-    share = format_percent(100 * ns / span)
-    text = (
-        f"for {format_ns(ns)} ({share} %) why is not in the file: it holds no launches of what ended these "
-        "gaps (profile the calls with the kernels: ProfilerActivity.CPU, nsys profile --trace cuda)"
-    )
-    return Diagnosis(None, "why is not in the file", Level.PROVED, (text,), ())
-
-
 def _of_busy(busy: BusyTime, share: str, titles: dict[DiagnosisKind, str]) -> Diagnosis:
-    """Compute or memory, by what kinds of kernels run longest; ``share`` says for how long the GPU worked."""
+    """Return compute or memory, by the kinds of kernels that run longest; ``share``: the GPU's busy time."""
     kernels = {name: busy.ran[name] for name in ("compute", "memory", "other")}
     for name, kind, words in (
         ("communication", DiagnosisKind.COMMUNICATION, "collectives"),
@@ -211,8 +201,6 @@ _ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
     ),
 }
 
-# What kind of trouble it is, in the words of the field: input-bound, sync-bound, launch-bound, …
-
 TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.INPUT: "input-bound",
     DiagnosisKind.SYNC: "sync-bound",
@@ -229,26 +217,26 @@ TITLES: dict[DiagnosisKind, str] = {
     DiagnosisKind.STARTUP: "start-up (contexts, code, memory)",
 }
 _OF_CAUSE = {cause.number: cause.kind for cause in CAUSES}
-MOSTLY = 0.5  # of the time in which no work is requested, for it to be called a sleep
+MOSTLY = 0.5  # of the time in which no work is requested, for it to be a sleep
 POLLS = "it looks for work again and again there: wait for it instead (queue.Queue.get, Condition.wait)"
 # rows of the catalogue that are no fault: no work is requested
 NO_REQUESTS_ROWS = tuple(row for row, cause in enumerate(CATALOGUE) if not cause.fault)
-# of the span: start-up and what happened once, from which on they are listed as left out
+# of the span: start-up and single events, from which on they are listed as left out
 WORTH_REPORTING = 0.05
 MOST_IDLE = 0.4  # a GPU that is idle for longer without a known cause is of no class
-# Percent of what the GPU can do. Work is bound by what is above (Nsight Compute's speed of light rule); what
-# is below is hardly used; with fewer multiprocessors at work the kernels are too small
+# percent of the GPU's peak: above, a unit bounds the work (Nsight Compute's speed of light rule); below, it
+# is hardly used; with fewer multiprocessors at work the kernels are too small
 BOUND, HARDLY, FULL = 60.0, 10.0, 50.0
 
 
 def class_of(finding: Finding) -> DiagnosisKind | None:
-    """The class of its cause."""
+    """Return the class of a finding's cause."""
     return _OF_CAUSE.get(finding.cause)
 
 
 @dataclass(frozen=True, slots=True)
 class Ground:
-    """What one part says of its class where no loss does: its words, and of how much time they are."""
+    """The class of one part where no loss has one, and the time that it is about."""
 
     span_ns: int
     diagnosis: Diagnosis | None
@@ -257,7 +245,7 @@ class Ground:
 def ground_of(
     scene: AttributionContext, outcome: Outcome, findings: Sequence[Finding], accounts: Sequence[Account]
 ) -> Diagnosis | None:
-    """The class of what was explained, with the words that only the evidence has."""
+    """Return the class of the explained time, with the words that only the evidence has."""
     gpu = scene.analysis.gpu
     kinds = kinds_of(scene, outcome, findings)
     # of gputop's own recordings the causes are as well known with kernels as without
@@ -274,7 +262,7 @@ def ground_of(
         busy = _class_of_busy(scene, 1 - idle, "in the loop " if apart >= WORTH_REPORTING else "")
         if busy.kind is not None or not isinstance(gpu, KernelTime):
             return busy
-        # NVML does not report, the kernels' names may
+        # NVML does not tell, the kernels' names may
         return _of_busy(busy_time(gpu, scene.evidence.activities.texts), busy.evidence[0], TITLES)
     if isinstance(gpu, KernelTime):
         return class_of_traced(scene, gpu, outcome, findings, kinds, accounts, TITLES)
@@ -288,9 +276,9 @@ def class_of_rows(
     once_ns: int,
     accounts: Sequence[Account],
 ) -> tuple[Diagnosis | None, float | None]:
-    """(the class of what is lost, else the idle share of GPUs that are busy); None for what is not known."""
+    """Return (the class of the losses, else the idle share of GPUs that are busy); None: not known."""
     outside = sum(one.outside_ns for one in accounts)
-    # what happened once, at the start as a rule, is neither work nor a loss of the loop
+    # single events, at the start as a rule, are neither work nor a loss of the loop
     span = sum(one.span_ns for one in accounts) - outside - once_ns
     if span <= 0:
         return None, None
@@ -303,12 +291,12 @@ def class_of_rows(
 
 
 def no_requests_ns(scene: AttributionContext, outcome: Outcome) -> float:
-    """Idle time in which no work was requested, ns."""
+    """Return the idle time in which no work was requested, ns."""
     return float(sum(scene.ns[outcome.cause == row].sum() for row in NO_REQUESTS_ROWS))
 
 
 def _with_idle_line(scene: AttributionContext, outcome: Outcome, found: Diagnosis) -> Diagnosis:
-    """The class with the line that waits for work, and advice for a sleep that polls."""
+    """Return the class with the line that waits for work, and advice for a sleep that polls."""
     if found.kind is not DiagnosisKind.NO_REQUESTS:
         return found
     rows = np.flatnonzero(np.isin(outcome.cause, NO_REQUESTS_ROWS))
@@ -325,9 +313,9 @@ def _with_idle_line(scene: AttributionContext, outcome: Outcome, found: Diagnosi
         text = f"{client} sends no work, it sleeps{asleep_at}; {text}"  # the end of the chain comes first
         line = where or line
     polls = (scene.polling & scene.own)[rows]
-    if scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum():
-        return replace(found, evidence=(text, *found.evidence[1:]), advice=(POLLS,), line=line)
-    return replace(found, evidence=(text, *found.evidence[1:]), line=line)
+    mostly = scene.ns[rows][polls].sum() > MOSTLY * scene.ns[rows].sum()
+    advice = (POLLS,) if mostly else found.advice
+    return replace(found, evidence=(text, *found.evidence[1:]), advice=advice, line=line)
 
 
 def by_losses(
@@ -337,7 +325,7 @@ def by_losses(
     span_ns: int,
     accounts: Sequence[Account],
 ) -> Diagnosis | None:
-    """The class that takes most of the time; None where none takes enough."""
+    """Return the class of most of the time; None where none has enough."""
     ranges = _time_by_class(findings, kinds, no_requests_ns)
     losses = {kind: loss.middle for kind, loss in ranges.items()}
     kind = max(losses, key=lambda one: losses[one]) if losses else None
@@ -356,7 +344,7 @@ def by_losses(
 def kinds_of(
     scene: AttributionContext, outcome: Outcome, findings: Sequence[Finding]
 ) -> list[DiagnosisKind | None]:
-    """The class of each finding."""
+    """Return the class of each finding."""
     crowded = _crowded(scene, outcome)
     return [
         DiagnosisKind.INPUT if (one.cause, one.pid, one.tid) in crowded else class_of(one) for one in findings
@@ -366,7 +354,7 @@ def kinds_of(
 def _time_by_class(
     findings: Sequence[Finding], kinds: Sequence[DiagnosisKind | None], no_requests_ns: float
 ) -> dict[DiagnosisKind, Range]:
-    """The time that each class takes: of findings, and of time in which no work was requested."""
+    """Return the time of each class: of findings, and of time in which no work was requested."""
     result = {DiagnosisKind.NO_REQUESTS: Range(int(no_requests_ns), int(no_requests_ns))}
     for finding, kind, moved in zip(findings, kinds, of_lateness(findings), strict=True):
         if kind is not None:
@@ -375,7 +363,7 @@ def _time_by_class(
 
 
 def _crowded(scene: AttributionContext, outcome: Outcome) -> set[tuple[str, int, int]]:
-    """Findings of threads that want a CPU on which mostly their own loader's workers run."""
+    """Return the findings of threads that want a CPU on which mostly their own loader's workers run."""
     helpers = set(loader_helpers(scene).tolist())
     found = set()
     for finding, (_cause, claim) in zip(outcome.findings, outcome.claims, strict=True):
@@ -398,8 +386,12 @@ class _Activity:
 
 
 def _class_of_busy(scene: AttributionContext, busy: float, when: str) -> Diagnosis:
-    """Compute or memory: by what is at its ceiling. ``when`` says of which time, if it is not all of it."""
-    seen, torch = _activity(scene), _torch(scene)
+    """Return compute or memory, by the unit at its ceiling; ``when``: the part of the time, if not all."""
+    evidence = scene.evidence
+    torch = any(
+        Framework.TORCH in evidence.frameworks(pid) for pid in np.unique(evidence.threads.pid).tolist()
+    )
+    seen = _Activity(*(_mean(scene, key) for key in _ACTIVITY_KEYS))
     advised = _CLASS_ADVICE if torch else _PLAIN_ADVICE
     share = f"{when}a kernel ran for about {format_percent(100 * busy)} % of the time"
     if seen.dram is None or seen.sm is None:
@@ -417,38 +409,24 @@ def _class_of_busy(scene: AttributionContext, busy: float, when: str) -> Diagnos
     dram, tensor, sm = (min((value or 0) / ran, 100.0) for value in (seen.dram, seen.tensor, seen.sm))
     figure = f"GPM: SMs active {sm:.0f} %, tensor cores {tensor:.0f} %, memory bandwidth {dram:.0f} %"
     if dram >= BOUND and dram >= tensor:
+        kind = DiagnosisKind.MEMORY
         which = elementwise_among(scene, _calls_of(scene), "elementwise kernels, of all launches")
-        return Diagnosis(
-            DiagnosisKind.MEMORY,
-            TITLES[DiagnosisKind.MEMORY],
-            Level.STRONG,
-            (share, figure, *which),
-            advised[DiagnosisKind.MEMORY],
-        )
-    grounds = [share, figure]
-    advice = list(advised[DiagnosisKind.COMPUTE])
+        return Diagnosis(kind, TITLES[kind], Level.STRONG, (share, figure, *which), advised[kind])
+    kind, grounds = DiagnosisKind.COMPUTE, [share, figure]
+    advice = list(advised[kind])
     if sm < FULL:
         grounds += small_among(scene, _calls_of(scene), scene.evidence.fill)
         advice = [f"kernels keep {sm:.0f} % of the SMs active: a larger batch fills more of them"]
     if tensor < HARDLY:
         advice.insert(0, (_TENSOR if torch else _PLAIN_TENSOR).format(tensor=tensor))
-    return Diagnosis(
-        DiagnosisKind.COMPUTE, TITLES[DiagnosisKind.COMPUTE], Level.STRONG, tuple(grounds), tuple(advice)
-    )
+    return Diagnosis(kind, TITLES[kind], Level.STRONG, tuple(grounds), tuple(advice))
 
 
 def _calls_of(scene: AttributionContext) -> Ints:
-    """The calls of the stretch that is explained."""
+    """Return the calls of the explained stretch."""
     low, high = scene.analysis.gpu.stretch
     calls = scene.evidence.calls
     return np.flatnonzero((calls["end"] > low) & (calls["end"] <= high))
-
-
-def _torch(scene: AttributionContext) -> bool:
-    """Whether a program with PyTorch is among those that are explained."""
-    evidence = scene.evidence
-    pids = np.unique(evidence.threads.pid).tolist()
-    return any(Framework.TORCH in evidence.frameworks(pid) for pid in pids)
 
 
 _HARDLY = "tensor cores are hardly used ({tensor:.0f} %): "
@@ -473,19 +451,17 @@ _CLASS_ADVICE: dict[DiagnosisKind, tuple[str, ...]] = {
 }
 
 
-def _activity(scene: AttributionContext) -> _Activity:
-    keys = (
-        UTILIZATION_KEY,
-        "sm_active_percent",
-        "tensor_active_percent",
-        "dram_bandwidth_percent",
-        "memory_utilization_percent",
-    )
-    return _Activity(*(_mean(scene, key) for key in keys))
+_ACTIVITY_KEYS = (
+    UTILIZATION_KEY,
+    "sm_active_percent",
+    "tensor_active_percent",
+    "dram_bandwidth_percent",
+    "memory_utilization_percent",
+)
 
 
 def _mean(scene: AttributionContext, key: str) -> float | None:
-    """Over the GPUs' spans; None where no GPU reports it."""
+    """Return the mean over the GPUs' spans; None where no GPU reports it."""
     gpu, means = scene.analysis.gpu, []
     for span in gpu.spans:
         time, value = readings(scene.evidence, gpu.devices.index[span.device], key)
@@ -495,17 +471,15 @@ def _mean(scene: AttributionContext, key: str) -> float | None:
     return float(np.mean(means)) if means else None
 
 
-# What an idle GPU waited for that is no loss of a loop: start-up, pauses, the first use of something.
+# Idle time that is no loss of a loop: start-up, pauses, first uses.
 
-SHARE = 0.1  # of the idle time: what is less is not worth a word in the first line
+SHARE = 0.1  # of the idle time: less is not worth mentioning in the first line
 STARTUP = "start-up and end"
-
-
 Rows = Mapping[tuple[str, str], tuple[int, ...]]  # (cause, what) -> ns, how often
 
 
 def rows_of(scene: AttributionContext, outcome: Outcome) -> Rows:
-    """What each cause took that is no finding here, less what events hold of it."""
+    """Return the time of each cause without a finding here, less its events."""
     found_causes = {finding.cause for finding in outcome.findings}
     found = {}
     for row in np.unique(outcome.cause[outcome.cause >= 0]).tolist() if len(outcome.cause) else ():
@@ -526,7 +500,7 @@ def rows_of(scene: AttributionContext, outcome: Outcome) -> Rows:
 def one_offs(
     rows: Rows, findings: Sequence[Finding], accounts: Sequence[Account], events: Sequence[Event]
 ) -> tuple[OneOff, ...]:
-    """The sums of what did not repeat, the largest first."""
+    """Return the sums of idle time that did not repeat, the largest first."""
     found = [OneOff(STARTUP, sum(one.outside_ns for one in accounts), 1)]
     sums: dict[str, tuple[int, int]] = {}
     for event in events:

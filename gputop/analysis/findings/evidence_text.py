@@ -1,4 +1,4 @@
-"""What speaks for a finding and what against others, in words; the calls and the line that it blames."""
+"""The grounds of a finding and against others, in words; the calls and the line that it blames."""
 
 from __future__ import annotations
 
@@ -34,15 +34,12 @@ from probes.activities import Table
 
 _PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
 _LINE = 0.2  # of a loss, for the line of a finding
-EVENLY, RARE = (
-    0.5,
-    0.1,
-)  # of a loss that lies in gaps of fewer than so many a step: it is no loss of each step
+EVENLY, RARE = 0.5, 0.1  # a loss of which so much lies in gaps of fewer than so many a step: not of each step
 MOST = 0.95  # of a loss: the longest gaps that make up so much of it are reported
 
 
 def line_of(cause: Cause, claim: CauseMatch) -> Line | None:
-    """The line to look at: of the call that is blamed, or of what keeps the next one from being made."""
+    """Return the line of the call that is blamed, or of the work or wait that delays the next one."""
     scene, rows, line = claim.scene, np.flatnonzero(claim.segments), None
     if scene.analysis.traced is not None and scene.evidence.header.get("source", "gputop") != "gputop":
         return line_in(scene, rows)  # of an imported file, whose calls have no stacks
@@ -59,7 +56,7 @@ def line_of(cause: Cause, claim: CauseMatch) -> Line | None:
 
 
 def _lines(cause: Cause, claim: CauseMatch) -> list[tuple[Line, float]]:
-    """The lines of the calls that are blamed, with their parts of the loss, most first."""
+    """Return the lines of the calls that are blamed, with their parts of the loss, most first."""
     scene, calls = claim.scene, blamed(cause, claim)
     inside = cause.culprit == "inside"
     cost = scene.ns[claim.segments] if inside else scene.gap_ns(claim.segments)[claim.gaps]
@@ -71,20 +68,20 @@ _FAR = 2  # times the median
 
 
 def blamed(cause: Cause, claim: CauseMatch) -> Ints:
-    """The calls that the cause blames; -1 where a gap has none."""
+    """Return the calls that the cause blames; -1 where a gap has none."""
     scene, gaps = claim.scene, claim.gaps
     if cause.culprit == "refilled_by":
         return scene.gaps.refilled_by[gaps]
     if cause.culprit == "inside":
         return scene.segments.call[claim.segments]
-    if cause.overlaps:  # of what goes back to an earlier wait the call before it says nothing
+    if cause.overlaps:  # a gap that goes back to an earlier wait has nothing to do with the call before it
         source = source_of(scene)[gaps]
         gaps = np.where(source >= 0, source, gaps)
     return scene.gaps.drained_by[gaps]
 
 
 def grounds_of(cause: Cause, claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
-    """What speaks for a finding."""
+    """Return the evidence of a finding."""
     return (
         *_gaps_text(claim, per_gap, short_ns),
         *_at_lines(cause, claim),
@@ -97,7 +94,7 @@ def grounds_of(cause: Cause, claim: CauseMatch, per_gap: Ints, short_ns: int) ->
 
 def _gaps_text(claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
     ordered = np.sort(per_gap)[::-1]
-    # the many short ones that add up to nothing are not what it is about
+    # without the many short ones that add up to nothing
     most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
     lengths = f"median {format_ns(float(np.median(most)))}, longest {format_ns(int(most[0]))}"
     few = len(most) < len(ordered)
@@ -123,20 +120,20 @@ def _gaps_text(claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ..
 
 
 def even(longest_first: Ints, steps: int) -> bool:
-    """True if a loss by step is typical of a step: not where few gaps, in fewer steps, make up most of it."""
+    """Return True if a loss by step is typical of a step: few gaps of fewer steps are not most of it."""
     most = int(np.searchsorted(np.cumsum(longest_first), EVENLY * longest_first.sum())) + 1
     return most >= RARE * steps
 
 
 def _within(claim: CauseMatch) -> tuple[str, ...]:
-    """The operators of an imported file in which it lies, and the ranges that the program names."""
+    """Return the operators of an imported file around it, and the ranges that the program names."""
     scene, rows = claim.scene, np.flatnonzero(claim.segments)
     operators = in_words(scene, rows) if len(scene.evidence.activities.of(OPERATOR)) else ""
     return tuple(f"the thread was {place}" for place in (operators, range_words(scene, rows)) if place)
 
 
 def _queue_delay(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
-    """Whether the host is ahead of the GPU, by the GPU's own clock: of causes that blame launches."""
+    """Return whether the host is ahead of the GPU, by the GPU's own clock, for causes that blame launches."""
     if cause.kind is not DiagnosisKind.LAUNCH:
         return ()
     text = delay_text(exact_work(claim.scene, frozenset({claim.pid})).kernels)
@@ -144,7 +141,7 @@ def _queue_delay(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
 
 
 def _at_lines(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
-    """The lines among which a loss lies, where it is more than one."""
+    """Return the lines of a loss, where there are several."""
     parts = [(line, part) for line, part in _lines(cause, claim) if part >= _PART][:_NAMED]
     if len(parts) < 2:
         return ()
@@ -152,7 +149,7 @@ def _at_lines(cause: Cause, claim: CauseMatch) -> tuple[str, ...]:
 
 
 def _waited_for(claim: CauseMatch) -> tuple[str, ...]:
-    """The files, sockets and pipes whose system calls most of a loss was spent in, where they are known."""
+    """Return the files, sockets and pipes in whose system calls most of a loss was spent."""
     scene, rows = claim.scene, np.flatnonzero(claim.segments & claim.scene.does(State.BLOCKED))
     rows = rows[scene.segments.slice[rows] >= 0]
     if not len(rows):
@@ -170,43 +167,39 @@ def _waited_for(claim: CauseMatch) -> tuple[str, ...]:
 
 
 def ruled_out(claim: CauseMatch) -> tuple[str, ...]:
-    """What else these gaps hold, of the things that are often blamed."""
+    """Return what else these gaps hold, of the usual suspects."""
     scene = claim.scene
-    if scene.unrecorded.any():  # what threads waited for is not in such a file
+    if scene.unrecorded.any():  # such a file has no waits of threads
         return ()
     wanted = np.zeros(len(scene.gaps), np.bool_)
     wanted[claim.gaps] = True
     here = wanted[scene.segments.gap] & ~claim.segments
     total = int((scene.gaps.end - scene.gaps.begin)[claim.gaps].sum())
-    state, ns = scene.segments.state, scene.ns
-
-    def share_of(what: str, chosen: Column) -> str:
-        part = int(ns[here & chosen].sum())
-        return f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}"
-
-    parts = []
-    if not (claim.segments & scene.own & (state == State.QUEUED)).any():
-        parts.append(share_of("waiting for a CPU", scene.own & (state == State.QUEUED)))
-    if not (claim.segments & ~scene.own).any():
-        parts.append(share_of("waiting for other threads", ~scene.own))
-    if not (claim.segments & scene.own & (state == State.BLOCKED)).any():
-        parts.append(share_of("blocked in the kernel", scene.own & (state == State.BLOCKED)))
-    return tuple(parts)
+    texts = []
+    for what, chosen in (
+        ("waiting for a CPU", scene.own & (scene.segments.state == State.QUEUED)),
+        ("waiting for other threads", ~scene.own),
+        ("blocked in the kernel", scene.own & (scene.segments.state == State.BLOCKED)),
+    ):
+        if not (claim.segments & chosen).any():
+            part = int(scene.ns[here & chosen].sum())
+            texts.append(f"{what}: {format_ns(part) if part else '0'} of {format_ns(total)}")
+    return tuple(texts)
 
 
-# What the rows of an imported trace say by themselves, and what they cannot say: sentences with figures.
+# Sentences about an imported trace: its figures, and its limits.
 
-_SLOW_NS: Final = 1_000_000  # a call is worth a word from here on
-_OUTLIER: Final = 10.0  # times what the others of its function usually take
+_SLOW_NS: Final = 1_000_000  # a call is worth mentioning from here on
+_OUTLIER: Final = 10.0  # times the median of its function
 _LARGE: Final = 1 << 20  # bytes: smaller copies take as long as a call does
 _FEW: Final = 5
 _SAME: Final = 0.8  # rank correlation of size and duration from which on one grows with the other
 _SHOWN: Final = 4
-_IMPORTED_PART: Final = 0.02  # of the idle time, to be worth a word
+_IMPORTED_PART: Final = 0.02  # of the idle time, to be worth mentioning
 
 
 def trace_notes(scene: AttributionContext) -> list[str]:
-    """Sentences about an imported trace; none about a recording of gputop's own."""
+    """Return sentences about an imported trace; none about a recording of gputop's own."""
     evidence = scene.evidence
     if evidence.header.get("source", "gputop") == "gputop":
         return []
@@ -223,7 +216,7 @@ def trace_notes(scene: AttributionContext) -> list[str]:
 
 
 def _in_gaps(scene: AttributionContext) -> Iterator[str]:
-    """What the submitting threads were in while the GPU was idle: innermost operators, and calls."""
+    """Yield where the submitting threads were while the GPU was idle: innermost operators, and calls."""
     evidence, gaps = scene.evidence, scene.gaps
     idle = int((gaps.end - gaps.begin).sum())
     found = places(scene, np.arange(scene.size))
@@ -244,24 +237,24 @@ def _in_gaps(scene: AttributionContext) -> Iterator[str]:
         if ns > 0.02 * idle
     ]
     if parts:
-        yield f"while the GPU was idle, the threads that gave it work were in: {', '.join(parts)}"
+        yield f"while the GPU was idle, the threads that submit its work were in: {', '.join(parts)}"
 
 
 def _unlinked(scene: AttributionContext) -> Iterator[str]:
-    """Idle time without an owner, beside some that has its launches."""
+    """Yield idle time without launches in the file, beside some with launches."""
     gpu = scene.analysis.gpu
     if not isinstance(gpu, KernelTime):
         return
     ns, idle = sum(length(*one) for one in gpu.unlinked.values()), sum(one.empty_ns for one in gpu.spans)
     if _IMPORTED_PART * idle < ns < idle:
         yield (
-            f"for {format_ns(ns)} of the idle time ({format_percent(100 * ns / idle)} %) why is not in the "
-            "file: the launches of what ended it are missing"
+            f"for {format_ns(ns)} of the idle time ({format_percent(100 * ns / idle)} %) the reason is not "
+            "in the file: the launches that ended it are missing"
         )
 
 
 def _first_calls(evidence: Evidence) -> Iterator[str]:
-    """A slow call that is the first of its function, which loads code and data, and no other is as slow."""
+    """Yield slow calls that are the first of their function, which loads code and data, and the slowest."""
     calls = evidence.calls
     duration = (calls["end"] - calls["begin"]).astype(np.int64)
     for op in np.unique(calls["op"]).tolist():
@@ -280,7 +273,7 @@ def _first_calls(evidence: Evidence) -> Iterator[str]:
 
 
 def _copies(evidence: Evidence) -> Iterator[str]:
-    """Whether copies are slow because they are large."""
+    """Yield whether copies are slow because they are large."""
     calls = evidence.calls
     for op in np.unique(calls["op"][calls["bytes"] > 0]).tolist():
         rows = np.flatnonzero((calls["op"] == op) & (calls["bytes"] > 0) & (calls["direction"] > 0))
@@ -289,8 +282,8 @@ def _copies(evidence: Evidence) -> Iterator[str]:
         if len(rows) < _FEW or not large.any() or int(ns[large].max()) < _SLOW_NS:
             continue
         alike = _rank_correlation(size, ns)
-        rate = size[large] / np.maximum(ns[large], 1)
         if alike >= _SAME:
+            rate = size[large] / np.maximum(ns[large], 1)
             least, most = (format_bytes(int(end)) for end in (size[large].min(), size[large].max()))
             yield (
                 f"{evidence.apis.name(op)}: {int(large.sum())} of {len(rows)} copies moved {least} to {most} "
@@ -304,24 +297,20 @@ def _copies(evidence: Evidence) -> Iterator[str]:
 
 
 def _rank_correlation(one: Column, other: Column) -> float:
-    """Spearman's: 1 where the larger is always the longer."""
-    ranks = [_ranks(values) for values in (one, other)]
-    spread = [float(np.std(values)) for values in ranks]
-    if min(spread) == 0:
-        return 0.0
-    centred = [values - values.mean() for values in ranks]
-    return float((centred[0] * centred[1]).mean() / (spread[0] * spread[1]))
+    """Return Spearman's: 1 where the larger is always the longer."""
+    ranks = _ranks(one), _ranks(other)
+    return float(np.corrcoef(*ranks)[0, 1]) if all(values.any() for values in map(np.diff, ranks)) else 0.0
 
 
 def _ranks(values: Column) -> Column:
-    """Equal values have the mean of their places."""
+    """Return the ranks; equal values have their mean."""
     _, place, count = np.unique(values, return_inverse=True, return_counts=True)
     ends = np.cumsum(count)
     return (ends - (count - 1) / 2.0)[place.reshape(-1)]
 
 
 def _off_cpu(evidence: Evidence) -> Iterator[str]:
-    """How much of the slow calls their threads were really off the CPU."""
+    """Yield how much of the slow calls their threads were really off the CPU."""
     stays = evidence.activities.of(OFF_CPU)
     totals = _totals(evidence)
     if not len(stays) and not totals:
@@ -351,7 +340,7 @@ def _off_cpu(evidence: Evidence) -> Iterator[str]:
 
 
 def _reads(evidence: Evidence) -> Iterator[str]:
-    """Stays off the CPU during which a process's own block reads were under way."""
+    """Yield the time off the CPU in which a process's own block reads were under way."""
     stays, reads = evidence.activities.of(OFF_CPU), evidence.activities.of("block_read")
     for pid in np.unique(reads["pid"]).tolist():
         own, away = reads[reads["pid"] == pid], stays[stays["pid"] == pid]
@@ -362,14 +351,14 @@ def _reads(evidence: Evidence) -> Iterator[str]:
         moved = int(np.maximum(own["bytes"], 0).sum())
         size = f" of {format_bytes(moved)}" if moved else ""
         yield (
-            f"{_who(evidence, pid)} was off the CPU for {format_ns(whole)} in {len(away)} stays; for "
-            f"{format_percent(100 * shared / whole)} % of it its own block reads were under way "
+            f"{evidence.facts.process_title(pid)} was off the CPU for {format_ns(whole)} in {len(away)} "
+            f"stays; for {format_percent(100 * shared / whole)} % of it its own block reads were under way "
             f"({len(own)} reads{size})"
         )
 
 
 def _only_totals(evidence: Evidence) -> Iterator[str]:
-    """What exists without its moments."""
+    """Yield what the file has without its moments."""
     rows = [row for row in _totals(evidence) if row["what"] == OFF_CPU and row["stored"] < row["count"]]
     if rows:
         count, ns = (sum(int(row[key]) for row in rows) for key in ("count", "ns"))
@@ -378,12 +367,12 @@ def _only_totals(evidence: Evidence) -> Iterator[str]:
         more = f" and {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         yield (
             f"the {format_count(count)} switches of {who}{more} exist only as totals ({format_ns(ns)} off "
-            "the CPU): neither when they were nor what they waited for is known, so nothing is blamed on them"
+            "the CPU): their times and reasons are not known, so no cause blames them"
         )
     calls = [row for row in _totals(evidence) if row["calls"]]
     stored, whole = (sum(int(row[key]) for row in calls) for key in ("stored", "count"))
     if stored < whole:
-        yield f"{whole - stored} of {whole} calls were counted and not stored: what they did is not known"
+        yield f"{whole - stored} of {whole} calls were counted and not stored: nothing else is known of them"
 
 
 def _totals(evidence: Evidence) -> list[Mapping[str, Any]]:
@@ -392,14 +381,10 @@ def _totals(evidence: Evidence) -> list[Mapping[str, Any]]:
 
 
 def _stored(totals: list[Mapping[str, Any]], pid: int) -> bool:
-    """Whether all switches of a process are in the file."""
+    """Return True if all switches of a process are in the file."""
     rows = [row for row in totals if row["pid"] == pid and row["what"] == OFF_CPU]
     return all(row["stored"] == row["count"] for row in rows)
 
 
 def _times(rows: Table) -> tuple[Ints, Ints]:
     return rows["begin"].astype(np.int64), rows["end"].astype(np.int64)
-
-
-def _who(evidence: Evidence, pid: int) -> str:
-    return evidence.facts.process_title(pid)

@@ -1,4 +1,4 @@
-"""What GPUs did by their own clock: kernels with their queue delay, and what ran alone."""
+"""GPUs by their own clock: kernels with their queue delay, and work that ran alone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from probes.activities import Table
 
 
 def exact_work(scene: AttributionContext, pids: frozenset[int] | None = None) -> ExactReport:
-    """What ran in the stretch; of ``pids``, or of all. Empty where no kernels are known."""
+    """Return what ran in the stretch, of ``pids`` or of all; empty where no kernels are known."""
     gpu, facts = scene.analysis.gpu, scene.evidence.facts.processes
     if not isinstance(gpu, KernelTime):
         return ExactReport()
@@ -33,7 +33,7 @@ def exact_work(scene: AttributionContext, pids: frozenset[int] | None = None) ->
 
 def _of_gpu(scene: AttributionContext, gpu: KernelTime, device: int) -> ExactGpu:
     one = _busy(gpu, scene.evidence.activities.texts, device)
-    # by what ran, not by how much of it ran side by side
+    # time in which something ran, not how much ran side by side
     return ExactGpu(
         gpu.devices.labels[device],
         one.busy,
@@ -45,7 +45,7 @@ def _of_gpu(scene: AttributionContext, gpu: KernelTime, device: int) -> ExactGpu
 
 
 def _kernels(scene: AttributionContext, gpu: KernelTime) -> Iterator[ExactKernel]:
-    """By process and name: of graphs only the whole is known."""
+    """Yield the kernels by process and name; of graphs only the whole is known."""
     evidence, (low, high) = scene.evidence, gpu.stretch
     rows, call = enqueued_work(evidence, KERNEL, GRAPH)
     inside = (rows["end"] > low) & (rows["end"] <= high)
@@ -57,9 +57,8 @@ def _kernels(scene: AttributionContext, gpu: KernelTime) -> Iterator[ExactKernel
     ahead = known & _busy_at(gpu, rows, enqueued)
     pairs, which = np.unique(rows[["pid", "name"]], return_inverse=True)
     order = np.argsort(which, kind="stable")
-    for (pid, name), mine in zip(
-        pairs.tolist(), np.split(order, np.cumsum(np.bincount(which))[:-1]) if len(order) else (), strict=True
-    ):
+    parts = np.split(order, np.cumsum(np.bincount(which))[:-1]) if len(order) else ()
+    for (pid, name), mine in zip(pairs.tolist(), parts, strict=True):
         duration = (rows["end"] - rows["begin"])[mine]
         yield ExactKernel(
             pid,
@@ -76,7 +75,7 @@ def _kernels(scene: AttributionContext, gpu: KernelTime) -> Iterator[ExactKernel
 
 
 def _busy_at(gpu: KernelTime, rows: Table, moments: Ints) -> Mask:
-    """Whether the GPU of each row was at work at a moment."""
+    """Return which rows' GPUs were at work at their moments."""
     found: Mask = np.zeros(len(rows), np.bool_)
     for span in gpu.spans:
         mine = np.flatnonzero(rows["device"] == gpu.devices.index[span.device])
@@ -85,14 +84,13 @@ def _busy_at(gpu: KernelTime, rows: Table, moments: Ints) -> Mask:
 
 
 def _lines(scene: AttributionContext, call: Ints, duration: Ints) -> dict[Line, int]:
-    """ns by the line of the call."""
     known = call >= 0
     return sums_by_line(scene.evidence, scene.evidence.calls["stack"][call[known]], duration[known])
 
 
-# What a GPU is busy with, by the names of its kernels: of files that hold them.
+# The work of a GPU, by the names of its kernels.
 
-# what multiplies matrices is bound by arithmetic as a rule, what goes over each element once by the memory
+# matrix products are bound by arithmetic as a rule, kernels that go over each element once by the memory
 _COMPUTE: Final = re.compile(
     r"gemm|gemv|matmul|_mm_|\bmm\b|conv|wgrad|dgrad|fprop|xmma|cutlass|cudnn|winograd|wino|implicit|attention|attn|flash"
     r"|fmha|mha_|Cijk_|sgemm|hgemm|MLP|moe|gather_gemm|nchwToNhwc.*mma|triton_tem|miopen|asm_|igemm|trsm|fft",
@@ -104,16 +102,20 @@ _MEMORY: Final = re.compile(
     r"|rotary|rope|cross_entropy|nll|kthvalue|unrolled|memcpy|memset|nchw|nhwc|im2col|quant|bn_(fw|bw)|argmax|topk",
     re.IGNORECASE,
 )
+# of a library that computes, and do not: ``cudnn::bn_fw_tr``, ``cudnn::ops::nchwToNhwcKernel``
+_MOVES: Final = re.compile(
+    r"elementwise|bn_(fw|bw)|nchwTo|nhwcTo|pooling|softmax|norm|reduce|copy|transpose", re.IGNORECASE
+)
 KINDS: Final = ("communication", "copies", "compute", "memory", "other")
 
 
 @dataclass(frozen=True, slots=True)
 class BusyTime:
-    """One GPU's or several GPUs' busy time, ns.
+    """Busy time of one or several GPUs, ns.
 
     Attributes:
-        some: In which some of this ran: ``communication`` and ``copies``.
-        alone: In which nothing but this ran.
+        some: With some ``communication`` or ``copies``.
+        alone: With nothing but these.
         ran: Of kernels by kind, side by side ones counted each.
     """
 
@@ -124,7 +126,7 @@ class BusyTime:
 
 
 def busy_time(gpu: KernelTime, texts: Sequence[str]) -> BusyTime:
-    """Of all GPUs of a file."""
+    """Return the busy time of all GPUs of a file."""
     parts = [_busy(gpu, texts, span.device) for span in gpu.spans]
     some, alone = (
         {name: sum(getattr(one, which)[name] for one in parts) for name in KINDS[:2]}
@@ -138,7 +140,8 @@ def _busy(gpu: KernelTime, texts: Sequence[str], device: int) -> BusyTime:
     span = next(one for one in gpu.spans if one.device == device)
     rows, window = gpu.of(device), (np.array([span.begin]), np.array([span.end]))
     moves = [place for place, text in enumerate(texts) if text in (COPY, FILL)]
-    kind = np.where(np.isin(rows["what"], moves), KINDS.index("copies"), _kinds_of(texts)[rows["name"]])
+    kinds = np.array([KINDS.index(_kind_of(text)) for text in texts] or [0], np.int64)
+    kind = np.where(np.isin(rows["what"], moves), KINDS.index("copies"), kinds[rows["name"]])
     spent = np.bincount(kind, weights=rows["end"] - rows["begin"], minlength=len(KINDS))
     some, alone = {}, {}
     for number, name in enumerate(KINDS[:2]):
@@ -149,28 +152,12 @@ def _busy(gpu: KernelTime, texts: Sequence[str], device: int) -> BusyTime:
     return BusyTime(length(*intersect(_cover(rows), window)), some, alone, ran)
 
 
-def _kinds_of(texts: Sequence[str]) -> Ints:
-    kinds = [
-        0
-        if COLLECTIVE.search(text)
-        else 2
-        if _COMPUTE.search(text) and not _only_moves(text)
-        else 3
-        if _MEMORY.search(text)
-        else 4
-        for text in texts
-    ]
-    return np.array(kinds or [0], np.int64)
-
-
-def _only_moves(text: str) -> bool:
-    """``cudnn::bn_fw_tr``, ``cudnn::ops::nchwToNhwcKernel``: of a library that computes, and does not."""
-    return (
-        re.search(
-            r"elementwise|bn_(fw|bw)|nchwTo|nhwcTo|pooling|softmax|norm|reduce|copy|transpose", text, re.I
-        )
-        is not None
-    )
+def _kind_of(text: str) -> str:
+    if COLLECTIVE.search(text):
+        return "communication"
+    if _COMPUTE.search(text) and not _MOVES.search(text):
+        return "compute"
+    return "memory" if _MEMORY.search(text) else "other"
 
 
 def _cover(rows: Table) -> tuple[Ints, Ints]:

@@ -1,4 +1,4 @@
-"""Which cause each segment belongs to: the catalogue's causes take their pieces in turn."""
+"""Findings: the catalogue's causes claim their segments in turn, and losses that repeat are reported."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from probes.code.source_files import is_library
 
 
 def owners(scene: AttributionContext) -> Ints:
-    """The row of ``CATALOGUE`` of each segment, -1 where no cause takes it."""
+    """Return the row of ``CATALOGUE`` of each segment, -1 for none."""
     free = scene.does(State.RUN, State.QUEUED, State.BLOCKED, State.OUTSIDE)
     free |= scene.unrecorded
     owner, settled = traced_owners(scene)
@@ -42,13 +42,13 @@ def owners(scene: AttributionContext) -> Ints:
     for number, cause in enumerate(CATALOGUE):
         claimed = cause.claim(scene, free)
         owner[claimed] = number
-        free = free & ~claimed  # another array: a cause may take all of it
+        free = free & ~claimed  # another array: a cause may return all of it
     return with_ways_to_gpus(scene, owner)
 
 
-# Whose the time may be in which a GPU was perhaps idle already, before a call proved it.
+# Owners of the time in which a GPU was perhaps idle already, before a call proved it.
 
-LEAST_NS = 100_000  # shorter times between two calls have no owner, and not worth a chain
+LEAST_NS = 100_000  # shorter times between two calls have no owner, and are not worth a chain
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,8 +56,8 @@ class Possible:
     """Time before gaps in which the GPU may have been idle.
 
     Attributes:
-        by_cause: (row of the catalogue, process) -> ns that went to what the cause is about.
-        left_ns: For each gap what is not in ``by_cause``.
+        by_cause: (row of the catalogue, process) -> ns.
+        left_ns: The rest of each gap.
     """
 
     by_cause: dict[tuple[int, int], int]
@@ -65,7 +65,7 @@ class Possible:
 
 
 def possible(scene: AttributionContext) -> Possible:
-    """What the thread of each gap's draining call did before that call, since it gave the GPU work."""
+    """Attribute the time of each gap's draining thread before that call, since it last submitted work."""
     gaps, calls = scene.gaps, scene.evidence.calls
     slack = scene.gap_facts.slack_ns.copy()
     drained_by = np.maximum(gaps.drained_by, 0)
@@ -86,15 +86,14 @@ def possible(scene: AttributionContext) -> Possible:
     claimed = owner >= 0
     pids = scene.evidence.threads.pid[thread[other.segments.gap]]
     by_cause: dict[tuple[int, int], int] = {}
-    for number, pid, ns in zip(
-        owner[claimed].tolist(), pids[claimed].tolist(), other.ns[claimed].tolist(), strict=True
-    ):
+    columns = (column[claimed].tolist() for column in (owner, pids, other.ns))
+    for number, pid, ns in zip(*columns, strict=True):
         by_cause[number, pid] = by_cause.get((number, pid), 0) + ns
     slack[rows] -= other.gap_ns(claimed)
     return Possible(by_cause, slack)
 
 
-# From segments to findings and events: each cause in turn takes its pieces, and what repeats is reported.
+# From segments to findings and events.
 
 LEAST_SHARE, LEAST_FINDING_NS = 0.02, 5_000_000  # a loss below both is not worth a change
 SHORT_SHARE = 0.1  # of a span of less than 50 ms, in place of these ns
@@ -105,14 +104,14 @@ _MOMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What the gaps gave.
+    """Findings and events of the gaps.
 
     Attributes:
-        claims: What each finding rests on.
+        short_ns: Gaps too short to be followed, of causes without others.
+        unexplained_ns: Segments without a cause.
+        cause: The catalogue's row of each segment's cause, -1 for none.
+        claims: The match of each finding.
         judged: Every cause of every process, whether a finding or not.
-        short_ns: Gaps too short to be followed, of causes that have no others.
-        cause: The catalogue's row of the cause that took each segment, -1 for none.
-        unexplained_ns: The chain did not lead to a cause.
     """
 
     findings: tuple[Finding, ...]
@@ -126,16 +125,16 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What one cause takes of one process's gaps.
+    """The loss of one process by one cause.
 
     Attributes:
         place: Of its finding among the findings; None where it is too little or too rare.
-        worth: Whether it is one without what other parts have of it.
-        loss: What repeats of it.
-        sure_ns, total_ns: Of that: in gaps that no estimate is needed for, in all.
+        worth: True if it is a finding by this part alone.
+        loss: Of the gaps that repeat.
+        sure_ns, total_ns: Of these: without an estimate, in all.
         gaps: How many repeat.
-        usual: Sizes of its gaps and of those of the causes beside it (gapsizes.py).
-        alone: Those of its gaps that stand alone.
+        usual: Sizes of its gaps and of those of the causes beside it.
+        alone: Sizes of its gaps that stand alone.
     """
 
     cause: Cause
@@ -151,13 +150,13 @@ class Judged:
 
 
 def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool = False) -> Outcome:
-    """Lets every cause take its pieces, process by process.
+    """Let every cause claim its segments, and judge them process by process.
 
     Args:
         scene: Everything.
-        span_ns: The time that a loss is measured by.
-        coverage: Whether anything may be called proved.
-        part: It is one of several parts: what is rare or little in it may be a finding of all of them.
+        span_ns: The time that losses are measured by.
+        coverage: False if nothing may be called proved.
+        part: True for one of several parts: a rare or small loss in it may be a finding of all of them.
     """
     error_ns = float(sum(one.error_ns for one in scene.analysis.estimates))
     least = least_of(span_ns, error_ns, exact=scene.analysis.traced is not None)
@@ -189,7 +188,8 @@ def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool 
                 claims.append((cause, claim))
                 short_ns = more if claim is one.claim else 0
                 made = _finding(cause, claim, early.left_ns, short_ns, coverage=coverage)
-                widened = _widened(made.loss, early.by_cause.get((number, pid), 0))
+                more_ns = early.by_cause.get((number, pid), 0)
+                widened = replace(made.loss, upper=made.loss.upper + more_ns)
                 findings.append(replace(made, loss=widened))
                 loss = widened if claim is one.claim else loss
             judged.append(one.judged(place, loss, worth=worth, sizes=part))
@@ -201,30 +201,26 @@ def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool 
 
 @dataclass(frozen=True, slots=True)
 class Least:
-    """What a loss must reach, ns: of a proved one, of an estimate, of brief answers."""
+    """The least loss of a finding, ns: of a proved one, of an estimate, of brief answers."""
 
     proved: float
     supposed: float
     brief: float
 
     def reached(self, cause: Cause, sure_ns: float, total_ns: float, gaps: int) -> bool:
-        """Whether so much, in so many gaps, is worth a change."""
+        """Return True if a loss in so many gaps is worth a change."""
         if cause.exchanges and total_ns < BRIEF_NS * gaps:  # two wakeups, of which a healthy pair has as many
             return total_ns >= self.brief
         return sure_ns >= self.proved or total_ns >= self.supposed
 
-    def near(self, total_ns: float) -> bool:
-        """Whether it is half of that: of one part of several."""
-        return 2 * total_ns >= self.proved
-
 
 def least_of(span_ns: int, error_ns: float, *, exact: bool) -> Least:
-    """The limits of so much time.
+    """Return the limits for a span.
 
     Args:
-        span_ns: The time that a loss is measured by.
-        error_ns: How far the estimates of all GPUs together may be off.
-        exact: By the GPU's own clock a loss is exact, however short a profile is.
+        span_ns: The time that losses are measured by.
+        error_ns: The error of the estimates of all GPUs together.
+        exact: True for the GPU's own clock: a loss is exact, however short the profile.
     """
     floor = 0 if exact else min(LEAST_FINDING_NS, SHORT_SHARE * span_ns)
     return Least(
@@ -235,7 +231,7 @@ def least_of(span_ns: int, error_ns: float, *, exact: bool) -> Least:
 
 
 class _Candidate:
-    """What one cause may take of one process's gaps: gaps that repeat, and those that stand alone."""
+    """One process's gaps of one cause: those that repeat, and those that stand alone."""
 
     def __init__(
         self,
@@ -248,16 +244,16 @@ class _Candidate:
         *,
         coverage: bool,
     ) -> None:
-        """Judge its gaps.
+        """Judge the gaps.
 
         Args:
             scene: Everything.
-            cause: Who takes the gaps.
-            pid: Whose they are.
-            mine: Mask of its pieces.
-            alike: Mask of the pieces that show what is usual.
-            short_ns: Gaps too short to be among these that belong to the cause, too.
-            coverage: Whether anything may be called proved.
+            cause: The cause.
+            pid: The process.
+            mine: Mask of its segments.
+            alike: Mask of the segments that show the usual size.
+            short_ns: Shorter gaps that belong to the cause, too.
+            coverage: False if nothing may be called proved.
         """
         self._scene, self._cause, self._pid, self._mine = scene, cause, pid, mine
         self._short_ns, self._coverage = short_ns, coverage
@@ -273,33 +269,33 @@ class _Candidate:
 
     @cached_property
     def every(self) -> CauseMatch:
-        """Its gaps, those that stand alone among them."""
+        """All its gaps, those that stand alone included."""
         return _claim(self._scene, self._mine, self._gaps)
 
     def events(self, least: Least) -> list[Event]:
-        """The gaps that stand alone and are worth reporting."""
+        """Return the gaps that stand alone and are worth reporting."""
         gaps = self._gaps[self._alone & (self._per_gap[self._gaps] >= least.proved)].tolist()
         claims = (_claim(self._scene, self._mine, np.array([gap])) for gap in gaps)
         return [_event(self._cause, claim, coverage=self._coverage) for claim in claims]
 
     def is_finding(self, least: Least) -> bool:
-        """Whether it repeats and is worth it."""
+        """Return True if the loss repeats and is worth a change."""
         gaps = len(self.claim.gaps)
         return gaps >= LEAST_GAPS and least.reached(self._cause, self.sure_ns, self.total_ns, gaps)
 
     def may_be_one(self, least: Least) -> bool:
-        """Whether it may be a finding with what other parts have of it."""
-        return least.near(int(self._scene.ns[self.every.segments].sum()))
+        """Return True if it may be a finding together with other parts."""
+        return 2 * int(self._scene.ns[self.every.segments].sum()) >= least.proved
 
     def loss(self, slack_ns: Ints) -> Range:
-        """What repeats of it."""
+        """Return the loss that repeats."""
         if not len(self.claim.gaps):
             return Range(0, 0)
         per_gap = self._scene.gap_ns(self.claim.segments)[self.claim.gaps]
         return _loss(self.claim, per_gap, slack_ns, self._short_ns, coverage=self._coverage)[1]
 
     def judged(self, place: int | None, loss: Range, *, worth: bool, sizes: bool) -> Judged:
-        """What was found; with the sizes of its gaps where other parts follow."""
+        """Return the judgement, with few rows of sizes where other parts follow."""
         usual = gathered(self.usual) if sizes else NO_SIZES
         alone = gathered(self.alone) if sizes else self.alone
         gaps = len(self.claim.gaps)
@@ -335,7 +331,6 @@ def _event(cause: Cause, claim: CauseMatch, *, coverage: bool) -> Event:
 
 
 def _own(line: Line | None) -> Line | None:
-    """The line, unless it is a library's."""
     return None if line is None or is_library(line.file) else line
 
 
@@ -344,7 +339,7 @@ def _start(scene: AttributionContext) -> int:
 
 
 def finding_of(scene: AttributionContext, cause: Cause, mine: Column) -> Finding:
-    """The finding of a cause by the segments that it takes, whether or not that is worth reporting."""
+    """Return the finding of a cause's segments, whether or not it is worth reporting."""
     claim = _claim(scene, mine, np.flatnonzero(scene.gap_ns(mine)))
     return _finding(cause, claim, np.zeros(len(scene.gaps), np.int64), 0, coverage=True)
 
@@ -356,9 +351,10 @@ def _finding(cause: Cause, claim: CauseMatch, slack_ns: Ints, short_ns: int, *, 
     name_level = cause.level(claim)
     level = least_sure(idle_level, name_level)
     leader = int(scene.gaps.thread[gaps[np.argmax(per_gap)]])
-    # what is called proved names no moment that is estimated
+    # a proved finding names no estimated moment
     named = scene.gaps.proved[gaps] if level == Level.PROVED else np.ones(len(gaps), np.bool_)
     worst = gaps[named][np.argsort(per_gap[named])[::-1][:_MOMENTS]]
+    apart = (f"idle time: {idle_level}; its cause: {name_level}",) if idle_level is not name_level else ()
     return Finding(
         cause.number,
         "idle",
@@ -369,7 +365,7 @@ def _finding(cause: Cause, claim: CauseMatch, slack_ns: Ints, short_ns: int, *, 
         int(scene.evidence.threads.tid[leader]),
         usual_api(scene, blamed(cause, claim)),
         chain(cause, claim),
-        (*grounds_of(cause, claim, per_gap, short_ns), *_levels(idle_level, name_level)),
+        (*grounds_of(cause, claim, per_gap, short_ns), *apart),
         ruled_out(claim),
         cause.advice(claim),
         Gain(_gain(cause, claim)),
@@ -384,22 +380,17 @@ def _finding(cause: Cause, claim: CauseMatch, slack_ns: Ints, short_ns: int, *, 
 
 
 def _per_step(claim: CauseMatch, loss: Range, per_gap: Ints) -> int | None:
-    """What a step loses; None without steps, or where few of them lose nearly all of it."""
+    """Return the loss of a step, ns; None without steps, or where few of them lose nearly all of it."""
     steps = claim.steps
     if steps is None or not steps.count or not even(np.sort(per_gap)[::-1], steps.count):
         return None
-    return _likely_ns(loss) // steps.count
-
-
-def _levels(idle: Level, name: Level) -> tuple[str, ...]:
-    """How sure both parts are, where they differ."""
-    return (f"idle time: {idle}; its cause: {name}",) if idle is not name else ()
+    return (loss.lower if loss.estimate is None else loss.estimate) // steps.count
 
 
 def _loss(
     claim: CauseMatch, per_gap: Ints, slack_ns: Ints, short_ns: int, *, coverage: bool
 ) -> tuple[Level, Range]:
-    """How sure it is that so much was lost, whatever took it; the lower bound is what is proved of it."""
+    """Return (level, loss) of the idle time, whatever its cause; the lower bound is the proved part."""
     scene, gaps = claim.scene, claim.gaps
     whole = scene.gaps.end[gaps] - scene.gaps.begin[gaps]
     guessed = scene.gaps.estimated[gaps]
@@ -421,22 +412,12 @@ def _loss(
     return level, Range(lower, max(assumed + slack, total + int(doubt)), total)
 
 
-def _widened(loss: Range, more_ns: int) -> Range:
-    """With time that may belong to it, too."""
-    return Range(loss.lower, loss.upper + more_ns, loss.estimate)
-
-
-def _likely_ns(loss: Range) -> int:
-    """The reported loss per step: the estimate, else what is sure."""
-    return loss.lower if loss.estimate is None else loss.estimate
-
-
 def _gain(cause: Cause, claim: CauseMatch) -> int:
-    """The most that the advised change can win.
+    """Return the most that the advised change can save, ns.
 
-    Work that goes away wins what it takes, and the calls that go with it. A wait that goes away lets host
-    and GPU work side by side: of H + K a step max(H, K) is left, so it wins min(H, K), with H the host's
-    time outside of waits for the GPU and K the time in them (docs/explain.md, "What a change can win").
+    Work that goes saves its time, and the calls that go with it. A wait that goes lets host and GPU work side
+    by side: of H + K a step max(H, K) is left, so it saves min(H, K), with H the host's time outside of waits
+    for the GPU and K the time in them (docs/explain.md, "What a change can win").
     """
     scene = claim.scene
     if not cause.overlaps:

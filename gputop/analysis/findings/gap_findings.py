@@ -36,14 +36,14 @@ NO_SIZES: Final[Sizes] = np.zeros(0, SIZE)
 
 
 def sizes_of(begin: Ints, ns: Ints, proved: Mask) -> Sizes:
-    """A row for each gap."""
+    """Return a row for each gap."""
     rows = np.zeros(len(ns), SIZE)
     rows["begin"], rows["ns"], rows["count"], rows["proved"] = begin, ns, 1, proved
     return rows
 
 
 def gathered(*parts: Sizes) -> Sizes:
-    """All of them in a bounded number of rows: the longest and the first stay as they are."""
+    """Return all of them in a bounded number of rows: the longest and the first stay as they are."""
     rows = np.concatenate(parts)
     if len(rows) <= _LONGEST + _CLASSES + LEAST_GAPS:
         return rows
@@ -62,10 +62,10 @@ def gathered(*parts: Sizes) -> Sizes:
 
 
 def lonely(rows: Sizes) -> Mask:
-    """Which gaps stand alone: all when there are few, else those that are far longer than usual.
+    """Return the gaps that stand alone: all of a few, else those far longer than usual.
 
-    So is one that outweighs all the others. Several may be a loss that repeats more rarely (a checkpoint);
-    then only those before it, and far longer still, stand alone: first uses of something.
+    One that outweighs all others is far longer, too. Several may be a loss that repeats more rarely (a
+    checkpoint); then only those before it, and far longer still, stand alone: first uses of something.
     """
     ns, begin, count = rows["ns"], rows["begin"], rows["count"]
     if count.sum() < LEAST_GAPS:
@@ -84,7 +84,7 @@ def lonely(rows: Sizes) -> Mask:
 
 
 def _median(ns: Ints, count: Ints) -> float:
-    """Of so many gaps of each size."""
+    """Return the median of sizes, each of so many gaps."""
     if (count == 1).all():
         return float(np.median(ns))
     order = np.argsort(ns, kind="stable")
@@ -92,26 +92,25 @@ def _median(ns: Ints, count: Ints) -> float:
     return float(ns[order][np.searchsorted(upto, upto[-1] / 2)])
 
 
-# Which cause gets the time of estimated gaps that are too short to be followed one by one.
+# Causes of estimated gaps that are too short to be followed one by one.
 
-# rows of the catalogue
 _ROWS = {cause.short: row for row, cause in enumerate(CATALOGUE)}
 LAUNCH, COPY = _ROWS["launch"], _ROWS["copy"]
 OTHER = CATALOGUE.index(OTHER_WORK)
 
 
 def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], int]:
-    """(row of the catalogue, process) -> ns.
+    """Return (row of the catalogue, process) -> ns, with the catalogue's row of each segment, -1 for none.
 
-    What comes before a launch is the launching thread's overhead, but for a loop of reads, of which it is a
-    part. What comes before a copy to the device goes where the longer gaps before such copies of that process
-    went.
-
-    Args:
-        scene: Everything.
-        owner: The catalogue's row of the cause that took each segment, -1 for none.
+    A gap before a launch is the launching thread's overhead, unless it is part of a loop of reads. Gaps
+    before copies to the device go where the process's longer gaps before such copies went.
     """
     found: dict[tuple[int, int], int] = {}
+
+    def add(cause: int, pid: int, ns: int) -> None:
+        if ns:
+            found[cause, pid] = found.get((cause, pid), 0) + ns
+
     for estimate in scene.analysis.estimates:
         small = estimate.small
         length, sends = small.end - small.begin, ends_with_copy(scene, small)
@@ -119,31 +118,28 @@ def short_gaps(scene: AttributionContext, owner: Ints) -> dict[tuple[int, int], 
         for pid in np.unique(pids).tolist():
             mine = pids == pid
             for cause in np.unique(causes[mine & (causes >= 0)]).tolist():
-                _add(found, cause, pid, int(length[mine & (causes == cause)].sum()))
+                add(cause, pid, int(length[mine & (causes == cause)].sum()))
             mine &= causes < 0
-            _add(found, LAUNCH, pid, int(length[mine & ~sends].sum()))
+            add(LAUNCH, pid, int(length[mine & ~sends].sum()))
             rest = int(length[mine & sends].sum())
-            for cause, share in _shares(scene, owner, pid, COPY):
-                _add(found, cause, pid, int(rest * share))
+            for cause, share in _shares(scene, owner, pid):
+                add(cause, pid, int(rest * share))
     return found
 
 
 def causes_of_short(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
-    """The catalogue's row of the cause that each short gap belongs to, or mostly does."""
+    """Return the catalogue's row of the cause that each short gap, or most of it, belongs to."""
     cause = np.full(len(small.begin), LAUNCH, np.int64)
     sends, pids = ends_with_copy(scene, small), scene.evidence.threads.pid[small.thread]
     for pid in np.unique(pids[sends]).tolist():
-        shares = _shares(scene, owner, pid, COPY)
+        shares = _shares(scene, owner, pid)
         cause[sends & (pids == pid)] = max(shares, key=lambda one: one[1])[0]
     causes = _cause_rows(scene, owner, small)
     return np.where(causes >= 0, causes, cause)
 
 
 def _cause_rows(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
-    """The catalogue's row of the cause that each short gap belongs to where it is no launch's; -1 for none.
-
-    That is the cause whose loop of reads it lies in, or work that is too short to be followed.
-    """
+    """Return the catalogue's row of each short gap in a loop of reads, or of own work; -1 for others."""
     # kept with the owners, so that no other array has their place in memory
     made = scene.once(f"short {id(owner)} {id(small)}", lambda: (owner, _find_rows(scene, owner, small)))
     return made[1]
@@ -159,13 +155,8 @@ def _find_rows(scene: AttributionContext, owner: Ints, small: Small) -> Ints:
     return np.where(works, OTHER, of_gap[read])
 
 
-def _add(found: dict[tuple[int, int], int], cause: int, pid: int, ns: int) -> None:
-    if ns:
-        found[cause, pid] = found.get((cause, pid), 0) + ns
-
-
 def ends_with_copy(scene: AttributionContext, small: Small) -> Mask:
-    """Which of them end with a copy to the device."""
+    """Return the short gaps that end with a copy to the device."""
     calls = scene.evidence.calls
     if not len(calls):
         return np.zeros(len(small.begin), np.bool_)
@@ -175,25 +166,22 @@ def ends_with_copy(scene: AttributionContext, small: Small) -> Mask:
     return sends
 
 
-def _shares(scene: AttributionContext, owner: Ints, pid: int, otherwise: int) -> list[tuple[int, float]]:
-    """(cause, share) of the process's followed gaps that end with a copy to the device."""
+def _shares(scene: AttributionContext, owner: Ints, pid: int) -> list[tuple[int, float]]:
+    """Return (cause, share) of the process's followed gaps that end with a copy to the device."""
     gap = scene.segments.gap
     mine = (scene.gap_facts.sent_bytes[gap] >= 0) & (owner >= 0)
     mine &= scene.evidence.threads.pid[scene.gaps.thread[gap]] == pid
     by_row = np.bincount(owner[mine], weights=scene.ns[mine])
     if not by_row.sum():
-        return [(otherwise, 1.0)]
+        return [(COPY, 1.0)]
     return [(int(row), float(by_row[row] / by_row.sum())) for row in np.flatnonzero(by_row)]
 
 
-# Storms of context switches, and the GPU time that each has cost: which may be none.
+# Storms of context switches, and the GPU time that each has cost, which may be none.
 
 
 def storms(scene: AttributionContext) -> tuple[StormCost, ...]:
-    """Threads that are preempted as often as in a storm on the screen, and the idle time that this cost.
-
-    How long they waited makes no difference here: the cost is what tells a storm that matters.
-    """
+    """Return the threads that are preempted as often as in a storm on the screen, and their cost."""
     evidence = scene.evidence
     slices, threads = evidence.slices, evidence.threads
     if not len(slices):
@@ -224,13 +212,13 @@ def storms(scene: AttributionContext) -> tuple[StormCost, ...]:
     )
 
 
-# When each rank of a job on this machine comes to its collectives, and what it costs that one is late.
+# The arrivals of a job's ranks on this machine at their collectives, and the cost of a late one.
 
 LATE = frozenset(cause.number for cause in CAUSES if cause.late_rank)
 
 
 def ranks_of(scene: AttributionContext, pids: frozenset[int] | None = None) -> RankReport | None:
-    """The ranks; None where there are none, or where it is not known which of their calls are one."""
+    """Return the ranks; None without any, or where their calls cannot be matched."""
     met = meetings(scene)
     if met is None or not met.matched or met.rows.shape[1] < FEWEST:
         return None
@@ -255,7 +243,7 @@ def ranks_of(scene: AttributionContext, pids: frozenset[int] | None = None) -> R
 
 
 def _gpu(scene: AttributionContext, rows: Ints) -> str:
-    """The label of the GPU that these collectives are for; "" where they are for several or unknown."""
+    """Return the label of the GPU of these collectives; "" for several or an unknown one."""
     gpu = scene.analysis.gpu
     found = np.unique(gpu.streams.device[gpu.streams.enqueue_stream[np.isin(gpu.streams.enqueue_row, rows)]])
     device = int(found[0]) if len(found) == 1 else -1
@@ -263,10 +251,10 @@ def _gpu(scene: AttributionContext, rows: Ints) -> str:
 
 
 def of_lateness(findings: Sequence[Finding]) -> list[float]:
-    """ns by which each finding weighs more or less than its own loss.
+    """Return the ns by which each finding weighs more or less than its own loss.
 
-    While the others wait for a rank, its own GPU is idle as a rule: that is what makes it late. So this time
-    counts for the straggler, whose finding says what it costs the whole job, and not once more beside it.
+    While the others wait for a rank, its own GPU is idle as a rule: that makes it late. So this time counts
+    for the straggler, whose finding has the cost of the whole job, and not once more beside it.
     """
     moved = [0.0] * len(findings)
     for place, straggler in enumerate(findings):

@@ -1,4 +1,4 @@
-"""What was launched and how long it took, by kernel and by graph; owners of their gaps."""
+"""Launches and GPU time by kernel and by graph; the causes of gaps between recorded kernels."""
 
 from __future__ import annotations
 
@@ -22,13 +22,7 @@ from gputop.analysis.causes.gpu_causes import DEVICE_MEMORY, GRAPHS, HOST_MEMORY
 from gputop.analysis.causes.host_causes import OTHER_WORK, OUTWAITS
 from gputop.analysis.causes.input_causes import LATE_WORKERS, PREPARED
 from gputop.analysis.causes.launch_causes import BETWEEN_KERNELS, LATE_NS, LAUNCHES, QUEUED
-from gputop.analysis.causes.launch_sites import (
-    LONG_NS,
-    by_handle,
-    by_shape,
-    kernel_name,
-    launches_among,
-)
+from gputop.analysis.causes.launch_sites import LONG_NS, by_handle, by_shape, kernel_name, launches_among
 from gputop.analysis.causes.sync_causes import EXPLICIT, SCALAR, TENSOR
 from gputop.analysis.chains.analysis import returned
 from gputop.analysis.chains.attribution_context import SCALAR_BYTES, AttributionContext
@@ -36,13 +30,7 @@ from gputop.analysis.chains.steps import Steps
 from gputop.analysis.estimates.estimate import GpuTimeOf, Mixtures, mixtures
 from gputop.analysis.evidence.api_classes import H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import kernel_times, sums_by_line
-from gputop.analysis.evidence.columns import (
-    WHOLE,
-    Effort,
-    Ints,
-    Mask,
-    group_ids,
-)
+from gputop.analysis.evidence.columns import WHOLE, Effort, Ints, Mask, group_ids
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.repetition import EnqueuedWork
 from gputop.analysis.proofs.gaps import held_kernels
@@ -54,7 +42,7 @@ def kernels_of(
     effort: Effort = WHOLE,
     alone: Container[int] = (),
 ) -> KernelReport | None:
-    """The launches that returned in the stretch, of these processes or of all.
+    """Return the launches that returned in the stretch, of these processes or of all.
 
     Only outermost launches that succeeded count, and only processes of which some kernel has a name. Steps
     are those of the process whose steps are reported, if nothing else is in them.
@@ -86,7 +74,7 @@ def kernels_of(
 
 
 def _solved(scene: AttributionContext, effort: Effort, alone: Container[int]) -> Iterator[Mixtures]:
-    """Of each of these GPUs whose waits separate kernels."""
+    """Yield the mixtures of each of these GPUs whose waits separate kernels."""
     analysis = scene.analysis
     learned = {one.device: (one.queue, one.learned) for one in analysis.estimates}
     for span in analysis.gpu.spans:
@@ -99,13 +87,13 @@ def _solved(scene: AttributionContext, effort: Effort, alone: Container[int]) ->
 
 
 def _gpu_time(solved: Sequence[Mixtures], rows: Ints, exact: Ints | None, captured: int) -> GpuTimeOf | None:
-    """The GPU time of these launches; None where it is not known of some.
+    """Return the GPU time of these launches; None where that of some is not known.
 
     Args:
-        solved: What waits show of it.
+        solved: Times by the waits of each GPU.
         rows: The launches.
-        exact: Of each call how long its kernel ran, where the file reports that.
-        captured: How many of the launches went into graphs, where they do not run as themselves.
+        exact: The time of each call's kernel, where the file has it.
+        captured: Launches into graphs, where they do not run as themselves.
     """
     if exact is not None:
         known = exact[rows] >= 0
@@ -161,18 +149,18 @@ def _of_process(
 
 
 def _complete(scene: AttributionContext) -> Steps | None:
-    """The steps between two others of their loop, if nothing else is in them; None without."""
+    """Return the steps between two others of their loop with nothing else in them; None without any."""
     steps = scene.steps
     if steps is None:
         return None
-    # where the first of a loop begins, and the last one ends, is not known
+    # the begin of the first of a loop, and the end of the last, are not known
     inner = (np.diff(steps.loop, prepend=-1) == 0) & (np.diff(steps.loop, append=-1) == 0)
     complete = steps.whole & inner
     return steps.take(complete) if complete.any() else None
 
 
 def _within(steps: Steps, times: Ints) -> int:
-    """How many of these moments lie in a step."""
+    """Return how many of these moments lie in a step."""
     step = np.searchsorted(steps.begin, times, side="right") - 1
     return int(np.count_nonzero((step >= 0) & (times < steps.until[np.maximum(step, 0)])))
 
@@ -182,7 +170,7 @@ def _within(steps: Steps, times: Ints) -> int:
 LEAST_LAUNCHES = 10  # so few are not worth a graph
 LEAST_STEPS, STEADY = 10, 0.95  # steps that are compared; in which share of them a launch is the same
 _MOST_STEPS = 200  # evenly spread: what repeats shows in these
-# what a capture does not take, or what makes the host wait for something
+# calls that no capture holds, or that make the host wait
 _BREAKS = (
     Group.SYNC,
     Group.ALLOC,
@@ -195,9 +183,9 @@ _BREAKS = (
 
 
 def graphs_of(scene: AttributionContext, pids: frozenset[int] | None = None) -> GraphReport | None:
-    """The graphs of these processes or of all; None where there are none, and nothing that would fit one.
+    """Return the graphs of these processes or of all; None without any, and without launches that fit one.
 
-    Which graph is launched is known of recordings that tell what an instantiation left.
+    Which graph is launched is known from recordings with the results of instantiations.
     """
     made, unseen = _made(scene) if scene.evidence.header.get("graphs") else ((), {})
     return GraphReport(made, unseen, tuple(_fitting(scene))).of(pids)
@@ -246,12 +234,12 @@ def _made(scene: AttributionContext) -> tuple[tuple[MadeGraphs, ...], dict[int, 
 
 
 def _named(evidence: Evidence, part: str) -> Mask:
-    """Which functions have this in their names."""
+    """Return the functions with this in their names."""
     return np.array([*(part in name for name in evidence.apis.names), False])
 
 
 class _Captured:
-    """How many launches each capture of a stream took in."""
+    """The number of launches in each capture of a stream."""
 
     def __init__(self, scene: AttributionContext) -> None:
         evidence, calls, streams = scene.evidence, scene.evidence.calls, scene.analysis.gpu.streams
@@ -267,12 +255,12 @@ class _Captured:
             since = calls["end"][begins[own & (calls["end"][begins] <= until)]]
             inside = launched[(calls["pid"][launched] == pid) & (calls["end"][launched] <= until)]
             inside = inside[calls["begin"][inside] >= since.max(initial=0)]
-            # what went into another stream meanwhile may be part of the graph, or not
+            # work in another stream meanwhile may be part of the graph, or not
             sure = len(since) > 0 and bool((calls["stream"][inside] == stream).all())
             self._held.setdefault(pid, []).append((int(calls["end"][row]), len(inside) if sure else None))
 
     def before(self, pid: int, moment: int) -> int | None:
-        """The launches of the newest capture of a process that nothing was made of yet; None: not known."""
+        """Return the launches of a process's newest unused capture, and forget it; None: not known."""
         held = self._held.get(pid, [])
         ended = [place for place, (end, _count) in enumerate(held) if end <= moment]
         if not ended:
@@ -286,7 +274,7 @@ class _Captured:
 
 
 def _fitting(scene: AttributionContext) -> Iterator[Fitting]:
-    """Runs of launches that are the same in nearly all steps, with nothing between them that waits."""
+    """Yield the runs of launches that are the same in nearly all steps, without waits between them."""
     steps = scene.steps
     whole = np.flatnonzero(steps.whole) if steps is not None else np.zeros(0, np.int64)
     if steps is None or len(whole) < LEAST_STEPS:
@@ -317,7 +305,7 @@ def _fitting(scene: AttributionContext) -> Iterator[Fitting]:
 
 
 def _broken(scene: AttributionContext, steps: Steps, rows: Ints) -> Mask:
-    """Between which operations of a step and the next ones something is called that breaks a capture."""
+    """Return the operations of a step with calls before the next one that break a capture."""
     evidence, calls = scene.evidence, scene.evidence.calls
     pid = evidence.threads.pid[steps.thread]
     breaks = np.isin(evidence.group(calls), _BREAKS) & (calls["pid"] == pid)
@@ -336,8 +324,7 @@ def _of_run(scene: AttributionContext, rows: Ints, same: int, looked_at: int) ->
     return Fitting(pid, first, last, rows.shape[1], same, looked_at, int(np.median(length)))
 
 
-# Which cause each segment belongs to in a file that holds its kernels: by its rows, where no state is
-# known.
+# The causes of segments in a file that holds its kernels: by its rows, where no state is known.
 
 _GIVING = (Group.LAUNCH, Group.SET, Group.GRAPH, Group.COPY, Group.COLLECTIVE)
 _WAITING = (Group.SYNC, Group.COPY)
@@ -351,7 +338,7 @@ _INSIDE: dict[Group, Cause] = {
 
 
 def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
-    """(the row of ``CATALOGUE`` of each segment, -1: none; which segments are settled by that)."""
+    """Return (the row of ``CATALOGUE`` of each segment, -1: none; the segments that are settled by that)."""
     owner, settled = np.full(scene.size, -1, np.int64), scene.mask()
     traced = scene.analysis.traced
     if traced is None or not scene.size:
@@ -408,7 +395,7 @@ def traced_owners(scene: AttributionContext) -> tuple[Ints, Mask]:
 
 
 def with_ways_to_gpus(scene: AttributionContext, owner: Ints) -> Ints:
-    """The way from a launch to the GPU goes with what was before it in the gap, whichever cause took that."""
+    """Return owners in which the way from a launch to the GPU goes with the cause before it in the gap."""
     if scene.analysis.traced is None or not scene.size:
         return owner
     way = (owner == CATALOGUE.index(BETWEEN_KERNELS)) & ~scene.unrecorded
@@ -417,7 +404,7 @@ def with_ways_to_gpus(scene: AttributionContext, owner: Ints) -> Ints:
 
 
 def _opened_by_wait(scene: AttributionContext, length: Ints) -> Mask:
-    """Gaps that a wait for the GPU opened, unless far longer work is between it and the next launch."""
+    """Return the gaps that a wait for the GPU opened, unless far longer work lies behind it."""
     gaps, evidence = scene.gaps, scene.evidence
     row = np.maximum(gaps.drained_by, 0)
     if not len(evidence.calls):
@@ -433,15 +420,11 @@ def _opened_by_wait(scene: AttributionContext, length: Ints) -> Mask:
 
 
 def _largest(scene: AttributionContext, owner: Ints) -> Ints:
-    """Of each gap the cause that takes most of it; -1 where none does."""
-    known = np.flatnonzero(owner >= 0)
+    """Return the cause of most of each gap; -1 for none."""
     best = np.full(len(scene.gaps), -1, np.int64)
     most = np.zeros(len(scene.gaps), np.int64)
-    for cause in np.unique(owner[known]).tolist():
-        rows = known[owner[known] == cause]
-        ns = np.bincount(scene.segments.gap[rows], weights=scene.ns[rows], minlength=len(best)).astype(
-            np.int64
-        )
+    for cause in np.unique(owner[owner >= 0]).tolist():
+        ns = scene.gap_ns(owner == cause)
         larger = ns > most
         best[larger], most[larger] = cause, ns[larger]
     return best

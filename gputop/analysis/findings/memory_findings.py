@@ -1,14 +1,14 @@
-"""Memory that grows without end: held bytes that rise in every part of the time that is looked at.
+"""Memory that grows without end: held bytes that rise in every part of the explained time.
 
-What fills up at first and then stays, as a model, its optimizer and an allocator's caches do, rises in the
-first parts only. A line leaks where in each of six parts, one after another, the least that it holds is more
-than the least of the part before, and where it does not rise more and more slowly.
+A model, its optimizer and an allocator's caches rise in the first parts only. A line leaks where in each of
+six parts, one after another, the least that it holds is more than in the part before, and where it does not
+rise more and more slowly.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -38,14 +38,14 @@ from probes.code.source_files import is_library
 PARTS = 6
 POINTS = 3  # of the history in each part
 LEAST_BYTES = 1 << 20
-LEAST_NS = 4_000_000_000  # what is shorter means nothing
+LEAST_NS = 4_000_000_000  # a shorter history means nothing
 STEADY = 0.4  # of the growth of the first half: the second grows by at least so much
 
 Ints = npt.NDArray[np.int64]
 
 
 class MemoryGrowth(NamedTuple):
-    """By so many bytes, over so many ns, up to ``held``."""
+    """Growth by so many bytes, over so many ns, up to ``held``."""
 
     grown: int
     over_ns: int
@@ -53,7 +53,7 @@ class MemoryGrowth(NamedTuple):
 
 
 def growth_of(history: History, origins: Iterable[Origin]) -> MemoryGrowth | None:
-    """How some origins together grow without end; None where they do not, or that is not known yet."""
+    """Return how some origins together grow without end; None where they do not, or it is not known yet."""
     wanted = tuple(origins)
     times = np.array([time for time, _ in history], np.int64)
     held = np.array([sum(at.get(origin, 0) for origin in wanted) for _, at in history], np.int64)
@@ -84,7 +84,7 @@ def _growing(times: Ints, held: Ints) -> MemoryGrowth | None:
     return MemoryGrowth(grown, last - first, int(held[-1]))
 
 
-# Who holds memory, what grows without end, why an allocation failed: by what was seen of each process.
+# Holders of memory, growth without end, and the reason of failed allocations, by the calls of each process.
 
 MOST_LINES = 200  # of a process
 _TORCH = re.compile(r"/torch/|libc10_cuda|libtorch")
@@ -92,7 +92,7 @@ Lines = dict[tuple[Memory, Line | None], Sum]
 
 
 def memory_of(scene: AttributionContext, start_ns: int, pids: frozenset[int] | None) -> MemoryReport | None:
-    """What is known of memory at the end; None for a recording that does not report addresses."""
+    """Return the memory at the end; None for a recording without addresses."""
     evidence = scene.evidence
     if not evidence.header.get("addresses"):
         return None
@@ -113,14 +113,14 @@ def memory_of(scene: AttributionContext, start_ns: int, pids: frozenset[int] | N
 
 
 class _Places:
-    """The lines of origins: what autograd's threads take belongs to the line that waits in ``backward()``."""
+    """The lines of origins; those of autograd's threads belong to the line that waits in ``backward()``."""
 
     def __init__(self, evidence: Evidence) -> None:
         self._evidence = evidence
         self._backward: dict[int, Line | None] = {}
 
     def line(self, origin: Origin) -> Line | None:
-        """The line of an origin, None where it is not known."""
+        """Return the line of an origin; None: not known."""
         pid, _use, stack = origin
         facts = self._evidence.facts
         found = facts.stacks.line(stack)
@@ -133,7 +133,7 @@ class _Places:
         return self._backward[pid] or found
 
     def sums(self, origins: Mapping[Origin, Sum]) -> Lines:
-        """By kind and line."""
+        """Return the sums by kind and line."""
         found: Lines = {}
         for origin, one in origins.items():
             key = origin[1], self.line(origin)
@@ -157,7 +157,7 @@ def _held_by(evidence: Evidence, places: _Places, pid: int) -> HeldBy:
 
 
 def _whole(evidence: Evidence, pid: int) -> bool:
-    """Whether a process was watched from its beginning; what is not reported of it is not known."""
+    """Return True if a process was watched from its beginning."""
     began = began_ns(evidence.facts.processes.get(pid, {}), evidence.header)
     since = int(evidence.header.get("start_ns", 0))
     return evidence.held.begun(pid) or (began is not None and began >= since)
@@ -167,7 +167,7 @@ def _whole(evidence: Evidence, pid: int) -> bool:
 
 
 def _leaks(scene: AttributionContext, places: _Places, pid: int, origins: list[Origin]) -> list[Leak]:
-    """Lines that grow without end, the fastest first; else the process's memory on GPUs, if that does."""
+    """Return lines that grow without end, the fastest first; else the process's memory on GPUs if it does."""
     evidence = scene.evidence
     end = _last_call(evidence, pid)
     history = tuple(point for point in evidence.held.history if point[0] <= end)
@@ -176,13 +176,11 @@ def _leaks(scene: AttributionContext, places: _Places, pid: int, origins: list[O
         by_line.setdefault((origin[1], places.line(origin)), []).append(origin)
     found = []
     for (use, line), own in by_line.items():
-        growth = growth_of(history, own)
-        if growth is not None:
+        if (growth := growth_of(history, own)) is not None:
             found.append(_leak(scene, own, use, line, growth))
     if not found:
         on_gpu = [origin for origin in origins if origin[1] in OF_GPU]
-        growth = growth_of(history, on_gpu)
-        if growth is not None:
+        if (growth := growth_of(history, on_gpu)) is not None:
             last = evidence.held.last(pid)
             lines = places.sums({origin: last[origin] for origin in on_gpu if origin in last})
             most = max(lines.items(), key=lambda row: row[1].held)
@@ -191,7 +189,7 @@ def _leaks(scene: AttributionContext, places: _Places, pid: int, origins: list[O
 
 
 def _last_call(evidence: Evidence, pid: int) -> int:
-    """When a process that has ended made its last call: what it did then, gave nothing back; else now."""
+    """Return when a process that has ended made its last call: nothing was freed after it; else now."""
     if pid not in evidence.ended:
         return evidence.end_ns
     calls = evidence.calls
@@ -201,13 +199,12 @@ def _last_call(evidence: Evidence, pid: int) -> int:
 
 def _leak(
     scene: AttributionContext,
-    own: Iterable[Origin],
+    own: Sequence[Origin],
     use: Memory | None,
     line: Line | None,
     growth: MemoryGrowth,
 ) -> Leak:
-    steps, threads, own = scene.steps, scene.evidence.threads, tuple(own)
-    pid = own[0][0]
+    steps, threads, pid = scene.steps, scene.evidence.threads, own[0][0]
     by_torch = any(_by_torch(scene.evidence, stack) for _pid, _use, stack in own)
     per_step = None
     if steps is not None and int(threads.pid[steps.thread]) == pid:
@@ -220,7 +217,7 @@ def _leak(
 
 
 def _free_now(evidence: Evidence, pid: int) -> int | None:
-    """Free memory of the GPU of a process as NVML says last; None where it does not."""
+    """Return the free memory of a process's GPU by NVML's last sample; None: not known."""
     gpu = gpu_of(evidence.gpus[-1] if evidence.gpus else None, pid)
     return gpu.total - gpu.used if gpu is not None else None
 
@@ -275,20 +272,20 @@ def _name(evidence: Evidence, pid: int) -> str:
 
 
 def _blame(one: Shortage, free: int | None, others: int) -> tuple[Blame, str]:
-    """What it was for, and why that is so."""
+    """Return (the reason, the same in a sentence)."""
     size = format_bytes(one.requested)
     if one.use in OF_HOST:
-        return (
-            "host",
-            f"the host gave no {size} of page-locked memory: it has none left, or a limit is reached",
-        )
+        return "host", f"the host has no {size} of page-locked memory left, or a limit is reached"
     if one.gpu is not None and one.requested > one.gpu.total:
         return "request", f"{size} is more than all of the GPU's memory, {format_bytes(one.gpu.total)}"
     if free is None:
-        return "unknown", "how much memory was free is not known: neither NVML nor the process asked"
+        return (
+            "unknown",
+            "how much memory was free is not known, neither by NVML nor by a query of the process",
+        )
     if one.requested <= free:
         return "fragmentation", (
-            f"{format_bytes(free)} was free, more than was asked for: no piece of that size was left "
+            f"{format_bytes(free)} was free, more than requested: no block of that size was left "
             "(fragmentation), or the process has a limit of its own"
         )
     short = f"{format_bytes(one.requested - free)} was missing"

@@ -1,7 +1,7 @@
-"""What each step took, as one array per measure: what ``gputop diff`` compares.
+"""The measures of each step as arrays, which ``gputop diff`` compares.
 
-Without steps it is from one batch to the next; without common batches by launches of what both launch. Where
-there are none the span is cut into windows of equal length, and everything is counted per second.
+Without steps they are of each batch; without common batches, of equal numbers of common launches. Without
+these, too, the span is cut into windows of equal length, and everything is counted per second.
 """
 
 from __future__ import annotations
@@ -35,9 +35,7 @@ _SECOND = 1e9
 _WAITED = 0.5  # of a long piece, in waits for the GPU
 _WARM_UP = 50  # steps, at most, or a quarter of them
 _CERTAIN = 24  # units; of fewer, two that are far longer than the others may well be usual
-
-
-# measures by their key in JSON: the column that holds them
+# columns of the measures by their key in JSON
 MEASURES: Final = {
     "duration_ns": "duration",
     "idle_ns": "idle",
@@ -63,13 +61,13 @@ class Unit(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The pieces of time that are looked at.
+    """The measured pieces of time.
 
     Attributes:
         begin, until: Of each, ns.
         thread: Row of the thread whose switches count.
-        count: How many there are altogether, those that are not looked at included; seconds, of windows.
-        between: Steps with something else between them and the next one, which counts.
+        count: Number of all pieces, measured or not; of windows: seconds.
+        between: Steps with other work between them and the next one, which counts.
     """
 
     unit: Unit
@@ -86,13 +84,13 @@ class Measures:
 
     Attributes:
         duration: From the begin of one step to that of the next, ns.
-        idle: Idle time of the GPUs in it, ns: all gaps that are followed, proved and estimated.
+        idle: Idle time of the GPUs, ns: all gaps that are followed, proved and estimated.
         calls: Outermost CUDA calls of the process that makes the steps.
         launches: Those of them that launch kernels.
         voluntary, involuntary: Context switches of the thread that makes the steps.
-        causes: The idle time that each cause took of it, ns, by the cause's number.
+        causes: Idle time by the cause's number, ns.
         left_out: Steps that were far longer than usual.
-        between: Steps with something else behind them, as an evaluation, which counts.
+        between: Steps with other work behind them, as an evaluation, which counts.
     """
 
     unit: Unit
@@ -107,12 +105,12 @@ class Measures:
     between: int
 
     def named(self) -> Iterator[tuple[str, Floats]]:
-        """(key in JSON, values) of each measure."""
+        """Yield (key in JSON, values) of each measure."""
         yield from ((name, getattr(self, column)) for name, column in MEASURES.items())
 
 
 def by_step(steps: Steps) -> Pieces:
-    """The steps of the loop that takes most of the time: from each to the next, whatever is between them."""
+    """Return the steps of the main loop, each until the next one begins, whatever is between them."""
     loop = steps.main()
     between = ~loop.whole
     between[:-1] |= loop.begin[1:] > loop.until[:-1]
@@ -123,7 +121,7 @@ def by_step(steps: Steps) -> Pieces:
     if 0 < left < np.median(loop.tail - loop.head) and loop.over - until[-1] > usual:
         until[-1] = loop.over  # it ends in the middle of a step, and waits for those before
         length = until - loop.begin
-    # what is seen of the first and the last one may not be all of it, and the first may hold what was before
+    # the first and the last one may be seen in part only, and the first may hold other work before it
     seen[-1] &= length[-1] >= usual
     seen[0] &= usual <= length[0] <= 2 * length[1:].max(initial=0)
     if not seen.any():
@@ -139,13 +137,13 @@ def by_step(steps: Steps) -> Pieces:
 
 
 def by_batch(scene: AttributionContext, known: WorkSequence, symbol: int) -> Pieces:
-    """From one copy of an input to the next."""
+    """Return the pieces from one copy of an input to the next."""
     begin = known.since[heads_of(known.symbol, symbol, every=False)]
     return Pieces(Unit.BATCH, begin[:-1], begin[1:], _thread(scene), float(len(begin)))
 
 
 def by_second(scene: AttributionContext) -> Pieces:
-    """Small windows of the time in which the GPUs were used, to be ``regrouped``."""
+    """Return small windows of the time in which the GPUs were used, to be ``regrouped``."""
     spans = scene.analysis.gpu.spans
     if not spans:
         empty = np.zeros(0, np.int64)
@@ -158,11 +156,11 @@ def by_second(scene: AttributionContext) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class PieceTimes:
-    """What each piece took: integers, none left out, so that several parts can be put together.
+    """The measures of all pieces, as integers that parts of a recording can be joined from.
 
     Attributes:
         begin, until: Of each, ns.
-        waited: For how long threads of its process waited for the GPU, ns.
+        waited: Time in which threads of its process waited for the GPU, ns.
         idle, calls, launches, voluntary, involuntary, causes: As of ``Measures``, not scaled.
         count, between: As of ``Pieces``.
     """
@@ -181,7 +179,7 @@ class PieceTimes:
     between: int
 
     def and_later(self, later: PieceTimes) -> PieceTimes:
-        """This, and what a later part of the recording took."""
+        """Return these and the pieces of a later part of the recording."""
         counts = len(self.begin), len(later.begin)
         return PieceTimes(
             unit=self.unit,
@@ -198,7 +196,7 @@ Name = TypeVar("Name")
 def one_after_the_other(
     earlier: Mapping[Name, Ints], later: Mapping[Name, Ints], counts: tuple[int, int]
 ) -> dict[Name, Ints]:
-    """Columns of two parts of so many rows each; 0 where one part has no such column."""
+    """Join columns of two parts of so many rows each; 0 where a part lacks a column."""
     zeros = [np.zeros(count, np.int64) for count in counts]
     return {
         name: np.append(earlier.get(name, zeros[0]), later.get(name, zeros[1]))
@@ -207,7 +205,7 @@ def one_after_the_other(
 
 
 def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTimes:
-    """What each piece took."""
+    """Return the measures of each piece."""
     begin, end = pieces.begin, pieces.until
     threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
     own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
@@ -234,7 +232,7 @@ def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> 
 
 
 def measures(pieces: PieceTimes, times: float | Floats = 1.0) -> Measures:
-    """What each piece took that is no exception, divided by ``times``: how many units of work each is."""
+    """Return the measures of the usual pieces, divided by ``times``, the units of work of each."""
     keep = _usual(pieces)
     length = (pieces.until - pieces.begin)[keep]
     per_second = pieces.unit is Unit.SECOND
@@ -254,10 +252,10 @@ def measures(pieces: PieceTimes, times: float | Floats = 1.0) -> Measures:
 
 
 def _usual(pieces: PieceTimes) -> Mask:
-    """All pieces but one or two that are far longer than usual: what happens once is no part of a step.
+    """Return all pieces but one or two that are far longer than usual: single events are no part of a step.
 
-    Of few pieces one only: a loader that hands over eight batches at once makes a long one now and then.
-    Where the host runs ahead and then waits for the GPU, the wait is what the steps before it took.
+    Of few pieces only one is left out: a loader that hands over eight batches at once makes a long one now
+    and then. A wait of a host that ran ahead belongs to the steps before it.
     """
     length = pieces.until - pieces.begin
     cold = _warm_up(length) if pieces.unit is not Unit.SECOND else np.zeros(len(length), np.bool_)
@@ -270,7 +268,7 @@ def _usual(pieces: PieceTimes) -> Mask:
 
 
 def _warm_up(length: Ints) -> Mask:
-    """The first steps that are longer than usual, up to the last of them of which there is no like later."""
+    """Return the first steps that are longer than usual, up to the last that is longer than any later one."""
     first = min(_WARM_UP, len(length) // 4)
     cold = np.zeros(len(length), np.bool_)
     if first:
@@ -282,25 +280,22 @@ def _warm_up(length: Ints) -> Mask:
 
 
 def _waits(scene: AttributionContext, thread: int) -> tuple[Ints, Ints]:
-    """When threads of this one's process waited for the GPU."""
-    evidence = scene.evidence
-    calls = evidence.calls
-    groups = evidence.group(calls)
-    rows = np.flatnonzero(
-        ((groups == Group.SYNC) | (groups == Group.COPY)) & (calls["pid"] == evidence.threads.pid[thread])
-    )
+    """Return when threads of this one's process waited for the GPU."""
+    evidence, calls = scene.evidence, scene.evidence.calls
+    own = calls["pid"] == evidence.threads.pid[thread]
+    rows = np.flatnonzero(among(evidence.group(calls), (Group.SYNC, Group.COPY)) & own)
     return union(calls["begin"][rows], calls["end"][rows])
 
 
 def regrouped(windows: PieceTimes, launches: Ints | None = None) -> tuple[PieceTimes, Floats]:
-    """Small windows as about as many as a text can show, of equal time or of as many launches.
+    """Join small windows to ``_WINDOWS``, of equal time or of as many launches.
 
     Args:
         windows: The windows, of one part or of several.
-        launches: Launches of equal work in each; None: of equal time.
+        launches: Launches of equal work in each; None: equal time.
 
     Returns:
-        The pieces, and the launches in each of them.
+        The pieces, and the launches in each.
     """
     length = windows.until - windows.begin
     weight = length if launches is None else launches
@@ -315,7 +310,7 @@ def regrouped(windows: PieceTimes, launches: Ints | None = None) -> tuple[PieceT
     pieces = PieceTimes(
         unit=windows.unit if launches is None else Unit.LAUNCH,
         begin=begin,
-        until=begin + summed(length),  # what lies between two parts is none of it
+        until=begin + summed(length),  # without the time between two parts
         causes={number: summed(values) for number, values in windows.causes.items()},
         count=windows.count if launches is None else float(len(heads)),
         between=windows.between,
@@ -325,7 +320,7 @@ def regrouped(windows: PieceTimes, launches: Ints | None = None) -> tuple[PieceT
 
 
 def _thread(scene: AttributionContext) -> int:
-    """The thread that makes the steps, else the one that ends most gaps or makes most calls."""
+    """Return the thread that makes the steps, else the one that ends most gaps or makes most calls."""
     if scene.steps is not None:
         return scene.steps.thread
     rows = scene.gaps.thread if len(scene.gaps) else scene.evidence.calls["row"]
@@ -347,7 +342,7 @@ def _bounds(scene: AttributionContext, mask: Mask) -> tuple[Ints, Ints]:
     return union(scene.segments.begin[mask], scene.segments.end[mask])
 
 
-# The steps of a report: how long they take, which are far longer, whether and where they grow.
+# The steps of a report: their length, the far longer ones, and their growth.
 
 UNEVEN = 2.0  # times the median, from which on the mean is typical of no step
 FAR = 3.0  # times the median: a long step
@@ -360,9 +355,7 @@ FEWEST_UNEVEN = 4  # steps of which a few may be long
 MOST_ROWS = 1 << 16  # of steps: of more, some share a row
 UNKNOWN = "idle time of unknown cause"
 GPU_WORK, HOST_WORK = "the GPU's own work", "the host's work while the GPU is at work"
-
-
-# ``count`` steps, the first of which began so long after the start of the recording, and all that they took
+# ``count`` steps: begin of the first, ns since the start of the recording, and their sums
 STEP: Final = np.dtype(
     [(name, "i8") for name in ("begin", "ns", "count", "waited", "idle", "pending", "launches")]
 )
@@ -374,12 +367,12 @@ class Loops:
     """The steps of one thread, in rows that add up.
 
     Attributes:
-        count: How many there are, those included that are in no row.
-        median_ns, usual_ns: What one takes, times ``count``.
-        rows: What the steps took, in order; a row may stand for several that follow each other.
-        causes: The idle time that each cause took of each row, ns.
-        hot: Where the threads were in a cause's idle time, towards the end.
-        together: How many of them the program's own step may be.
+        count: Number of steps, those in no row included.
+        median_ns, usual_ns: Of one step, times ``count``.
+        rows: In order; a row may stand for several steps that follow each other.
+        causes: The idle time of each row by cause, ns.
+        hot: The line of a cause's idle time, towards the end.
+        together: How many of them may be one step of the program.
     """
 
     pid: int
@@ -394,19 +387,20 @@ class Loops:
 
     @cached_property
     def long(self) -> LongSteps | None:
-        """Steps of which few take most of the time."""
+        """The long steps, where few take most of the time."""
         return long_steps(self.rows)
 
     @cached_property
     def grow(self) -> bool:
-        """Whether they get longer from the begin of the loop to its end."""
+        """True if the steps get longer from the begin of the loop to its end."""
         if len(self.rows) < FEWEST:
             return False
         first, last = _ends(self.rows, self.rows["ns"])
-        return last >= GROWN * first and _order(_means(self.rows)) >= STEADY
+        means = [part["ns"].sum() / part["count"].sum() for part in np.array_split(self.rows, BINS)]
+        return last >= GROWN * first and _order(np.array(means)) >= STEADY
 
     def joined(self, later: Loops) -> Loops:
-        """These, and those of a later part."""
+        """Return these and those of a later part."""
         made = replace(
             added_up(self, later),
             causes=one_after_the_other(self.causes, later.causes, (len(self.rows), len(later.rows))),
@@ -415,7 +409,7 @@ class Loops:
         return made._thinned() if len(made.rows) > MOST_ROWS else made
 
     def _thinned(self) -> Loops:
-        """Two ordinary steps that follow each other in one row; a long one keeps its own."""
+        """Return rows of two ordinary steps that follow each other; a long one keeps its own."""
         own = _own(self.rows)
         far = own > FAR * np.median(own)
         head = np.ones(len(own), np.bool_)
@@ -430,7 +424,7 @@ class Loops:
 
 
 def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
-    """The steps of the process that gives a GPU the most work; None without any."""
+    """Return the steps of the process that submits most work; None without any."""
     steps, threads = scene.steps, scene.evidence.threads
     if steps is None:
         return None
@@ -442,9 +436,10 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
     rows["pending"] = _pending(scene, pieces)
     hot: dict[str, Line] = {}
     if len(rows) >= FEWEST and _ends(rows, rows["ns"])[1] >= GROWN * _ends(rows, rows["ns"])[0]:
-        for number in pieces.causes:
-            line = _hot(scene, outcome, number, int(pieces.begin[-(len(rows) // 4)]))
-            hot |= {number: line} if line is not None else {}
+        late = scene.segments.begin >= pieces.begin[-(len(rows) // 4)]
+        for number, mask in _by_cause(outcome).items():
+            if (found := hot_line(scene, np.flatnonzero(mask & late))) is not None:
+                hot[number] = found.line
     return Loops(
         int(threads.pid[steps.thread]),
         int(threads.tid[steps.thread]),
@@ -459,7 +454,7 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
 
 
 def step_facts(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> StepFacts:
-    """Figures of some steps; ``gpus``: whether it is known when a GPU was at work."""
+    """Return the figures of steps; ``gpus``: True if it is known when a GPU was at work."""
     count = max(loops.count, 1)
     return StepFacts(
         loops.count,
@@ -474,13 +469,13 @@ def step_facts(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Step
 
 
 def _own(rows: FoundSteps) -> Floats:
-    """What a step took but for waits for the GPU, which are what others took."""
+    """Return the time of a step without waits for the GPU, which belong to others."""
     own: Floats = np.maximum(rows["ns"] - rows["waited"], 0) / rows["count"]
     return own
 
 
 def long_steps(rows: FoundSteps) -> LongSteps | None:
-    """Steps that took much longer than the usual one, where they make up for much of the time."""
+    """Return the steps that took much longer than the usual one, where they make up much of the time."""
     own, count = _own(rows), rows["count"]
     if count.sum() < FEWEST_UNEVEN:
         return None
@@ -501,7 +496,7 @@ def long_steps(rows: FoundSteps) -> LongSteps | None:
 
 
 def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth | None:
-    """How steps get longer from the begin of the loop to its end, and what of them; None if they do not."""
+    """Return how steps get longer from the begin of the loop to its end, and which part; None if not."""
     rows, whole = loops.rows, loops.rows["ns"]
     if not loops.grow:
         return None
@@ -525,7 +520,7 @@ def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth 
 
 
 def _pending(scene: AttributionContext, pieces: PieceTimes) -> Ints:
-    """For how long the GPU certainly worked in each step, ns, of all GPUs together."""
+    """Return the certain work of all GPUs together in each step, ns."""
     total = np.zeros(len(pieces.begin), np.int64)
     for span in scene.analysis.gpu.spans:
         pending = scene.analysis.gpu.pending(span.device)
@@ -535,7 +530,7 @@ def _pending(scene: AttributionContext, pieces: PieceTimes) -> Ints:
 
 
 def _named(part: str, findings: Sequence[Finding]) -> tuple[str, Line | None]:
-    """What a part is called, and its line."""
+    """Return the name of a part, and its line."""
     for finding in findings:
         if finding.cause == part:
             return f"{finding.title} [{part}]", finding.line
@@ -543,16 +538,8 @@ def _named(part: str, findings: Sequence[Finding]) -> tuple[str, Line | None]:
     return titles.get(part, part), None
 
 
-def _hot(scene: AttributionContext, outcome: Outcome, part: str, since: int) -> Line | None:
-    """Where the threads were, most often, in the last quarter's idle time of a cause."""
-    rows = [row for row, cause in enumerate(CATALOGUE) if cause.number == part]
-    pieces = np.flatnonzero(np.isin(outcome.cause, rows) & (scene.segments.begin >= since))
-    hot = hot_line(scene, pieces) if len(pieces) else None
-    return hot.line if hot is not None else None
-
-
 def _ends(rows: FoundSteps, values: Ints) -> tuple[float, float]:
-    """What a step took of something, in the first quarter of the rows and in the last one."""
+    """Return the mean of a value per step, in the first quarter of the rows and in the last one."""
     quarter = max(len(rows) // 4, 1)
     first, last = (
         float(values[part].sum() / max(rows["count"][part].sum(), 1))
@@ -566,12 +553,7 @@ def _grown(rows: FoundSteps, values: Ints) -> float:
     return last - first
 
 
-def _means(rows: FoundSteps) -> Floats:
-    """What a step took in parts that follow each other."""
-    return np.array([part["ns"].sum() / part["count"].sum() for part in np.array_split(rows, BINS)])
-
-
 def _order(means: Floats) -> float:
-    """Rank correlation of values with their order: 1 where each is larger than the one before."""
+    """Return the rank correlation of values with their order: 1 where each is larger than the one before."""
     ranks: Ints = np.argsort(np.argsort(means, kind="stable"), kind="stable")
     return float(np.corrcoef(ranks, np.arange(len(means)))[0, 1])
