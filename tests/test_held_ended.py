@@ -61,7 +61,7 @@ def test_a_process_that_ran_before_holds_more_than_was_seen_and_that_is_said(
     (one,) = report.processes
     (failed,) = report.shortages
     assert (one.whole, failed.whole) == (whole, whole)
-    said = "it held 1.0M in 1 allocations" + ("" if whole else ", and what it took before it was watched")
+    said = "it held 1.0M in 1 allocations" + ("" if whole else ", and memory from before it was watched")
     assert f"  {said}:" in shortage_lines(failed)
 
 

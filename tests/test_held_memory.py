@@ -253,8 +253,8 @@ def test_others_are_named_with_what_they_hold() -> None:
     found = short(asked=8 * GIB, room=6 * GIB, holders={10: 14 * GIB, 77: 60 * GIB})
     assert found.others == (Holder(77, "notebook", 60 * GIB),)
     assert "others on the GPU: notebook (77) 60.0G" in "\n".join(shortage_lines(found))
-    assert "train (10) asked for 8.0G" in shortage_lines(found)[0]
-    assert "process 10 asked for 8.0G" in shortage_lines(replace(found, name=""))[0]
+    assert "train (10) requested 8.0G" in shortage_lines(found)[0]
+    assert "process 10 requested 8.0G" in shortage_lines(replace(found, name=""))[0]
 
 
 def test_memory_of_the_host_is_not_blamed_on_the_gpu() -> None:

@@ -27,7 +27,7 @@ class IdlePieces:
         begin, end: CLOCK_MONOTONIC, ns.
         cause: ``C12``, or ``""`` where none took it.
         title: What the cause is.
-        level: ``proved``, ``strong`` (an assumption holds as far as one can see) or ``estimated``.
+        level: ``proved``, ``strong`` (an assumption holds as far as the data show) or ``estimated``.
         tid: The thread at the end of its chain.
     """
 

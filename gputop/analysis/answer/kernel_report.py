@@ -1,6 +1,6 @@
-"""What was launched, by kernel: how often, how often a step, at which lines, in which shapes.
+"""Launches by kernel: rate, count per step, lines and shapes.
 
-Those are facts; time on a GPU is an estimate with its error, or it is not reported.
+Time on a GPU is an estimate with its error, or it is not reported.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from gputop.engine.calls.stack_table import Line
 from gputop.engine.gpus.nvml_rows import smaller
 from gputop.format import format_count, format_ns, format_percent
 
-_LINES = 8  # of a kernel, in JSON; ``launches`` and ``unplaced`` list what others have
+_LINES = 8  # of a kernel, in JSON
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,7 +60,7 @@ def _shapes_of(shapes: ByShape) -> list[ShapeJson]:
 
 
 def _both(one: GpuTimeOf | None, other: GpuTimeOf | None) -> GpuTimeOf | None:
-    """The time of two parts together; their errors may have one reason, so they add up."""
+    """Return the time of two parts together; their errors may have one reason, so they add up."""
     if one is None or other is None:
         return None
     return GpuTimeOf(one.ns + other.ns, one.error_ns + other.error_ns)
@@ -68,16 +68,16 @@ def _both(one: GpuTimeOf | None, other: GpuTimeOf | None) -> GpuTimeOf | None:
 
 @dataclass(frozen=True, slots=True)
 class KernelLaunches:
-    """The launches of one process that have one name; "" is the name of all that have none.
+    """The launches of one process under one name; "" is the name of all without one.
 
     Attributes:
-        file: Has the host function of that name.
-        handles: How many handles have this name.
-        stepped: The launches that were made within a step; 0 where no steps were found in the process.
-        lines: Line -> launches made there; others have no line that is known.
-        shapes: Shape -> launches in it; others have none that is known.
-        captured: Launches that went into a graph, and did not run then.
-        gpu: The GPU time of all of them, estimated; None where it cannot be separated from others'.
+        file: The file of the host function of that name.
+        handles: Number of handles with this name.
+        stepped: Launches within a step; 0 where the process has no steps.
+        lines: Line -> launches made there, where the line is known.
+        shapes: Shape -> its launches, where the shape is known.
+        captured: Launches into a graph, which did not run then.
+        gpu: Their GPU time, estimated; None where it cannot be separated from others'.
     """
 
     pid: int
@@ -93,13 +93,13 @@ class KernelLaunches:
 
     @property
     def key(self) -> tuple[int, str, str]:
-        """What distinguishes it from others."""
+        """Its identity."""
         return self.pid, self.name, self.file
 
     @property
     @marked(Mark())
     def library(self) -> str:
-        """Whose kernel it is; "" where that is not known."""
+        """The library of the kernel; "" where that is not known."""
         return library_of(self.file)
 
     @property
@@ -125,13 +125,13 @@ def _most_launches(row: KernelLaunches) -> tuple[int, tuple[int, str, str]]:
 
 
 def most_launches_first(rows: Iterable[KernelLaunches]) -> tuple[KernelLaunches, ...]:
-    """The rows in order."""
+    """Sort rows, most launches first."""
     return tuple(sorted(rows, key=_most_launches))
 
 
 @dataclass(frozen=True, slots=True)
 class LaunchedKernel:
-    """The launches of one process that have one name, beside what they are of the time and of its steps."""
+    """The launches of one process under one name, with their rates by time and by its steps."""
 
     row: Annotated[KernelLaunches, FLAT]
     per_second: float
@@ -141,10 +141,10 @@ class LaunchedKernel:
 
 @dataclass(frozen=True, slots=True)
 class KernelReport:
-    """The launches of ``over_ns``, of processes of which some kernel has a name; most launches first.
+    """The launches of ``over_ns``, of processes with some named kernel; most launches first.
 
-    ``steps`` are those that were looked at, by process: the complete ones of them that were found. ``fill``
-    are the threads that fill a GPU (``gputop/engine/gpus/nvml_rows.py``).
+    ``steps`` are the complete steps by process. ``fill`` is the number of threads that fill a GPU
+    (``gputop/engine/gpus/nvml_rows.py``).
     """
 
     over_ns: Annotated[int, SUM]
@@ -153,20 +153,20 @@ class KernelReport:
     fill: Annotated[int | None, Adds(smaller)] = None
 
     def small(self, row: KernelLaunches) -> int | None:
-        """Launches with fewer threads than fill the GPU; None where that is not known."""
+        """Return the launches with fewer threads than fill the GPU; None: not known."""
         return small_among(row.shapes, self.fill)
 
     def per_second(self, row: KernelLaunches) -> float:
-        """Launches a second of the time that was explained."""
+        """Return the launches per second of the explained time."""
         return row.launches * 1e9 / max(self.over_ns, 1)
 
     def per_step(self, row: KernelLaunches) -> float | None:
-        """Launches a step; None where no steps were found in the process."""
+        """Return the launches per step; None where the process has no steps."""
         steps = self.steps.get(row.pid, 0)
         return row.stepped / steps if steps else None
 
     def launched(self) -> tuple[LaunchedKernel, ...]:
-        """The rows as the document has them."""
+        """Return the rows as the document has them."""
         return tuple(
             LaunchedKernel(
                 row,
@@ -178,7 +178,7 @@ class KernelReport:
         )
 
     def of(self, pids: frozenset[int] | None) -> KernelReport | None:
-        """Of these processes, or of all; None where nothing is left."""
+        """Return the launches of these processes, or of all; None without any."""
         mine = of_processes(self, pids)
         return mine if mine.rows else None
 
@@ -189,19 +189,14 @@ _SHOWN, _SHOWN_LINES = 8, 2  # kernels that a text lists, and lines of each
 
 
 def kernel_texts(report: KernelReport) -> list[str]:
-    """A heading, then one for each kernel, indented; how long it ran where that can be estimated."""
-    rows = _by_shown_name(report.rows)
+    """Return a heading, then a line for each kernel, indented, with its time where that can be estimated."""
+    alike = merged((), report.rows, lambda row: (row.pid, folded(row.name), row.library))
+    rows = sorted(alike, key=lambda row: -row.launches)
     texts = ["Launched most often:", *(f"  {_text(report, row)}" for row in rows[:_SHOWN])]
     if rest := rows[_SHOWN:]:
         count = format_count(sum(row.launches for row in rest))
         texts.append(f"  {len(rest)} more kernels, {count} launches together")
     return texts
-
-
-def _by_shown_name(rows: Sequence[KernelLaunches]) -> list[KernelLaunches]:
-    """One for all whose names look the same once their templates are folded, most launches first."""
-    alike = merged((), rows, lambda row: (row.pid, folded(row.name), row.library))
-    return sorted(alike, key=lambda row: -row.launches)
 
 
 def _text(report: KernelReport, row: KernelLaunches) -> str:
@@ -220,22 +215,22 @@ def _text(report: KernelReport, row: KernelLaunches) -> str:
 
 
 def gpu_text(time: GpuTimeOf) -> str:
-    """``about 1.2s, give or take 40ms``; ``1.2s`` where the GPU's own clock measures it."""
+    """Return ``about 1.2s, give or take 40ms``; ``1.2s`` by the GPU's own clock."""
     if not time.error_ns:
         return format_ns(time.ns)
     return f"about {format_ns(time.ns)}, give or take {format_ns(time.error_ns)}"
 
 
 def per_step_text(times: float) -> str:
-    """``3``, ``2.5``, ``0.1``, ``<0.1``."""
+    """Return ``3``, ``2.5``, ``0.1``, ``<0.1``."""
     if 0 < times < 0.05:
         return "<0.1"
     return f"{times:.0f}" if times >= 100 or times == int(times) else f"{times:.1f}"
 
 
-# CUDA graphs: which are made where and how often, what they hold; and launches that would fit one.
+# CUDA graphs by the line that makes them, and launches that would fit one.
 
-REBUILT = 3  # graphs of one line, from which on it counts that hardly any is launched twice
+REBUILT = 3  # graphs of one line, from which on they may be rebuilt for each launch
 _GRAPHS_SHOWN = 4  # of each kind, in a text
 
 
@@ -244,11 +239,11 @@ class MadeGraphs:
     """The graphs that one process makes at one line.
 
     Attributes:
-        line: Of the call that instantiates them; None where that is not known.
-        instantiated: How many there were.
-        updated: How often one was given other arguments in place (``cudaGraphExecUpdate``).
-        launches: How often one of them was launched.
-        kernels: (least, most) launches that went into one; None where a capture was not seen as a whole.
+        line: Of the call that instantiates them; None: not known.
+        instantiated: Number of graphs.
+        updated: Updates of arguments in place (``cudaGraphExecUpdate``).
+        launches: Launches of these graphs.
+        kernels: (least, most) launches in one; None where a capture is not complete.
     """
 
     pid: int
@@ -272,11 +267,11 @@ class MadeGraphs:
 
     @property
     def rebuilt(self) -> bool:
-        """Whether hardly any of them is launched twice."""
+        """True if hardly any of them is launched twice."""
         return self.instantiated >= REBUILT and self.launches < 2 * self.instantiated
 
     def joined(self, later: MadeGraphs) -> MadeGraphs:
-        """These, and what came next."""
+        """Return these and those of a later part."""
         known = [one.kernels for one in (self, later) if one.instantiated]
         spans = [one for one in known if one is not None]
         whole = len(spans) == len(known) > 0
@@ -289,11 +284,11 @@ class Fitting:
     """Launches that follow each other in the same kernels, shapes and streams in nearly every step.
 
     Attributes:
-        first, last: The lines of the first and the last of them; None where they are not known.
-        launches: How many they are, in each step.
-        steps: In so many they were the same.
-        of_steps: So many steps were looked at.
-        host_ns: From the first one's begin to the last one's end, usually.
+        first, last: The lines of the first and the last of them; None: not known.
+        launches: Their number in each step.
+        steps: Steps in which they were the same.
+        of_steps: Steps that were compared.
+        host_ns: The median time from the first one's begin to the last one's end.
     """
 
     pid: int
@@ -307,7 +302,7 @@ class Fitting:
 
 @dataclass(frozen=True, slots=True)
 class UnseenGraphs:
-    """Launches of graphs whose making was not seen."""
+    """Launches of graphs whose instantiation is not in the recording."""
 
     pid: int
     launches: int
@@ -323,13 +318,12 @@ def _made_in_both(one: Sequence[MadeGraphs], later: Sequence[MadeGraphs]) -> tup
 
 
 def _of_more_steps(one: tuple[Fitting, ...], later: tuple[Fitting, ...]) -> tuple[Fitting, ...]:
-    """The findings of the part in which more steps were seen."""
     return max((one, later), key=lambda rows: sum(row.of_steps for row in rows))
 
 
 @dataclass(frozen=True, slots=True)
 class GraphReport:
-    """CUDA graphs; ``unseen``: launches of graphs whose making was not seen, by process."""
+    """CUDA graphs; ``unseen``: by process, launches of graphs whose instantiation was not recorded."""
 
     made: Annotated[tuple[MadeGraphs, ...], Adds(_made_in_both)] = ()
     unseen: Annotated[Mapping[int, int], COUNTED, Mark(schema=tuple[UnseenGraphs, ...], make=_unseen)] = (
@@ -338,34 +332,31 @@ class GraphReport:
     fitting: Annotated[tuple[Fitting, ...], Adds(_of_more_steps)] = ()
 
     def of(self, pids: frozenset[int] | None) -> GraphReport | None:
-        """Of these processes, or of all; None where nothing is left."""
+        """Return the graphs of these processes, or of all; None without any."""
         unseen = {pid: n for pid, n in self.unseen.items() if pids is None or pid in pids}
         mine = replace(of_processes(self, pids), unseen=unseen)
         return mine if mine.made or mine.unseen or mine.fitting else None
 
 
 def graphs_in_order(made: Iterable[MadeGraphs]) -> tuple[MadeGraphs, ...]:
-    """Most instantiations first."""
+    """Sort graphs, most instantiations first."""
     return tuple(sorted(made, key=lambda one: (-one.instantiated, one.pid, one.line or Line("", 0, ""))))
 
 
 def graph_texts(report: GraphReport) -> list[str]:
-    """Lines of text, the first of each kind."""
+    """Return lines of text, the first of each kind."""
     texts = [_made_text(one) for one in report.made[:_GRAPHS_SHOWN]]
     if unseen := sum(report.unseen.values()):
-        texts.append(f"{format_count(unseen)} launches of graphs whose making was not seen")
-    return [
-        "CUDA graphs:",
-        *(f"  {text}" for text in (*texts, *_fitting_texts(report.fitting)[:_GRAPHS_SHOWN])),
-    ]
+        texts.append(f"{format_count(unseen)} launches of graphs whose instantiation was not recorded")
+    texts += _fitting_texts(report.fitting)[:_GRAPHS_SHOWN]
+    return ["CUDA graphs:", *(f"  {text}" for text in texts)]
 
 
 def _made_text(made: MadeGraphs) -> str:
     at = f" at {made.line.text()}" if made.line is not None else ""
     held = ""
     if made.kernels is not None:
-        least, most = made.kernels
-        held = f", {least} kernels each" if least == most else f", {least} to {most} kernels each"
+        held = f", {' to '.join(map(str, dict.fromkeys(made.kernels)))} kernels each"
     updated = f", updated {format_count(made.updated)} times" if made.updated else ""
     rebuilt = ": made anew for nearly every launch" if made.rebuilt else ""
     return (
@@ -375,7 +366,7 @@ def _made_text(made: MadeGraphs) -> str:
 
 
 def _fitting_texts(fitting: Sequence[Fitting]) -> list[str]:
-    """One for all that lie between the same lines of a process: they differ in figures only."""
+    """Return one text for all between the same lines of a process: they differ in figures only."""
     alike: dict[tuple[int, Line | None, Line | None], list[Fitting]] = {}
     for one in fitting:
         alike.setdefault((one.pid, one.first, one.last), []).append(one)
@@ -397,9 +388,9 @@ def _fitting_text(found: Sequence[Fitting]) -> str:
     )
 
 
-# What GPUs did by their own clock: kernels by name, their queue delay, exposed copies and communication.
+# GPUs by their own clock: kernels by name, their queue delay, exposed copies and communication.
 
-_FEWEST = 20  # kernels whose launches are mentioned
+_FEWEST = 20  # launches, for a queue delay
 _AHEAD, _BEHIND = 0.8, 0.2  # of them that met a busy GPU: the host is ahead, or does not get ahead
 
 
@@ -420,10 +411,10 @@ class ExactKernel:
     """The runs of one process's kernels of one name, or of a graph.
 
     Attributes:
-        linked: Runs whose launch is known; the figures of delays are of these.
-        delay_ns: From the begin of their launches to their own, all together.
+        linked: Runs whose launch is known; the delays are of these.
+        delay_ns: From the begin of their launches to their own, summed.
         ahead: Runs that were launched while the GPU was at work.
-        lines: ns by the line that launched them; of others it is not known.
+        lines: ns by the line of their launches, where it is known.
     """
 
     pid: int
@@ -444,13 +435,13 @@ class ExactKernel:
 
     @property
     def usual_delay_ns(self) -> int | None:
-        """The mean; None where no launch is known."""
+        """The mean delay; None where no launch is known."""
         return self.delay_ns // self.linked if self.linked else None
 
 
 @dataclass(frozen=True, slots=True)
 class ExactGpu:
-    """One GPU, ns; what is exposed ran while nothing else did."""
+    """One GPU, ns; exposed work ran alone."""
 
     label: str
     busy_ns: Annotated[int, SUM]
@@ -470,10 +461,10 @@ def _larger(one: int | None, later: int | None) -> int | None:
 
 @dataclass(frozen=True, slots=True)
 class ExactReport:
-    """What GPUs did by their own clock.
+    """GPUs by their own clock.
 
     Attributes:
-        error_ns: How far the GPU's times may be off the host's; None: not known.
+        error_ns: The error of the GPU's times on the host's clock; None: not known.
     """
 
     gpus: Annotated[tuple[ExactGpu, ...], rows_by(lambda one: one.label)] = ()
@@ -481,17 +472,17 @@ class ExactReport:
     error_ns: Annotated[int | None, Adds(_larger)] = None
 
     def of(self, pids: frozenset[int] | None) -> ExactReport | None:
-        """Kernels of these processes, or of all; None where no GPU's own times are known."""
+        """Return the kernels of these processes, or of all; None where no GPU's own times are known."""
         return of_processes(self, pids) if self.gpus else None
 
 
 def longest_first(kernels: Iterable[ExactKernel]) -> tuple[ExactKernel, ...]:
-    """Most GPU time first."""
+    """Sort kernels, most GPU time first."""
     return tuple(sorted(kernels, key=_most_time))
 
 
 def exact_texts(report: ExactReport) -> list[str]:
-    """A heading, a line for each GPU, the queue delay, and one for each kernel, indented."""
+    """Return a heading, a line for each GPU, the queue delay, and one for each kernel, indented."""
     error = "" if report.error_ns is None else f", within {format_ns(report.error_ns)} of the host's"
     texts = [f"By the GPU's own clock{error}:"]
     texts += [f"  {_gpu_text(one)}" for one in report.gpus]
@@ -518,23 +509,19 @@ def _gpu_text(one: ExactGpu) -> str:
 
 
 def delay_text(kernels: Iterable[ExactKernel]) -> str:
-    """What queue delays say of the host: a head start, or none; "" of few kernels."""
+    """Return the mean queue delay, and whether the host is ahead; "" for few kernels."""
     mine = tuple(kernels)
     linked = sum(one.linked for one in mine)
     if linked < _FEWEST:
         return ""
     share = sum(one.ahead for one in mine) / linked
     usual = format_ns(sum(one.delay_ns for one in mine) // linked)
-    share_text = (
-        ": the host is ahead of the GPU"
-        if share >= _AHEAD
-        else ": the host does not get ahead"
-        if share <= _BEHIND
-        else ""
-    )
+    host = ": the host is ahead of the GPU" if share >= _AHEAD else ""
+    if share <= _BEHIND:
+        host = ": the host does not get ahead"
     return (
         f"queue delay {usual} on average; {format_percent(100 * share)} % of {format_count(linked)} launches "
-        f"met a busy GPU{share_text}"
+        f"met a busy GPU{host}"
     )
 
 

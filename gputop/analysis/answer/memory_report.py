@@ -1,4 +1,4 @@
-"""Memory in the answer as data: who holds it by line, what grows without end, why an allocation failed."""
+"""Memory in the answer as data: holders by line, growth without end, failed allocations."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Blame = Literal["request", "others", "own", "fragmentation", "host", "unknown"]
 
 @dataclass(frozen=True, slots=True)
 class HeldLine:
-    """What the allocations of one kind at one line hold, bytes; ``line`` None: not known."""
+    """The allocations of one kind at one line, bytes; ``line`` None: not known."""
 
     use: Annotated[Memory, Mark("kind", schema=MemoryKind)]
     line: Line | None
@@ -28,16 +28,16 @@ class HeldLine:
 
 @dataclass(frozen=True, slots=True)
 class HeldBy:
-    """What a process holds.
+    """The memory of a process.
 
     Attributes:
-        ended: It has ended; then the figures are those of its end.
-        held: Of GPUs' memory.
-        peak: The most of it at a time.
-        pinned: Page-locked memory of the host.
-        strangers: Frees of memory that it had before it was watched.
-        whole: It was watched from its beginning; else it holds what it took before as well.
-        lines: Those that took memory, who hold most first.
+        ended: True if it has ended; then the figures are those of its end.
+        held: On GPUs.
+        peak: The most on GPUs at a time.
+        pinned: Page-locked on the host.
+        strangers: Frees of memory from before it was watched.
+        whole: True if it was watched from its beginning; else earlier allocations are missing.
+        lines: Those that allocate, largest holders first.
     """
 
     pid: int
@@ -52,15 +52,15 @@ class HeldBy:
 
 @dataclass(frozen=True, slots=True)
 class Leak:
-    """Memory that a process holds more and more of.
+    """Memory of a process that grows without end.
 
     Attributes:
-        use: Of which kind; None for all of its memory on GPUs, where no line alone grows like that.
-        line: The line that takes it, or most of it.
-        grown: By so many bytes in ``over_ns``.
-        per_step: In each step; None without steps.
-        full_in_ns: When the GPU is full at this rate; None where that is not known, and for host memory.
-        by_torch: PyTorch's allocator takes it, in segments: which tensors stay in them is not seen.
+        use: Its kind; None for all of its memory on GPUs, where no single line grows like that.
+        line: The line that allocates it, or most of it.
+        grown: Bytes in ``over_ns``.
+        per_step: Bytes in each step; None without steps.
+        full_in_ns: The time until the GPU is full at this rate; None: not known, or host memory.
+        by_torch: True if PyTorch's allocator requests it, in segments: the tensors in them are not visible.
         name: Of the process, "" where it is not known.
     """
 
@@ -78,13 +78,13 @@ class Leak:
     @property
     @marked(Mark("bytes_per_second"))
     def rate(self) -> float:
-        """Bytes a second."""
+        """Bytes per second."""
         return self.grown / max(self.over_ns, 1) * 1e9
 
 
 @dataclass(frozen=True, slots=True)
 class HeldAt:
-    """What a line held when an allocation failed."""
+    """The memory of a line when an allocation failed."""
 
     line: Line | None
     held: Annotated[int, Mark("held_bytes")]
@@ -107,16 +107,16 @@ class OutOfMemory:
     Attributes:
         time_ns: Of the last attempt, since the start of the recording.
         requested: Bytes.
-        attempts: So many, one right after the other; ``gave_back`` bytes were given back between them.
-        met: One more attempt succeeded.
-        free: Free memory of the GPU then; None where unknown. ``free_by_process``: queried by the process.
+        attempts: Their number, one right after the other; ``gave_back`` bytes were freed between them.
+        met: True if one more attempt succeeded.
+        free: Free memory of the GPU then; None: not known. ``free_by_process``: queried by the process.
         total: Of the GPU.
-        by_torch: Requested by PyTorch's allocator.
-        held: What the process held of it, in so many ``pieces``; ``lines``: where it took them.
+        by_torch: True if PyTorch's allocator requested it.
+        held: Bytes of it that the process held, in so many ``pieces``; ``lines``: by line.
         others: The others on the GPU, by NVML, the largest first.
-        blame: What it was for.
+        blame: The reason.
         why: The same in a sentence with its figures.
-        whole: The process was watched from its beginning; else it held what it took before as well.
+        whole: True if the process was watched from its beginning; else earlier allocations are missing.
         name: Of the process, "" where it is not known.
     """
 
@@ -145,7 +145,7 @@ class OutOfMemory:
 
 @dataclass(frozen=True, slots=True)
 class MemoryReport:
-    """All that is known of memory at the end of what was looked at."""
+    """Memory at the end of the explained time."""
 
     processes: tuple[HeldBy, ...] = ()
     leaks: tuple[Leak, ...] = ()
@@ -162,36 +162,36 @@ KINDS = {
     "pinned": "pinned",
     "registered": "registered",
 }
-BEFORE = "what it took before it was watched"
+BEFORE = "memory from before it was watched"
 _SHOWN = 5  # lines, or other processes, that a text names
 
 
 def shortage_lines(one: OutOfMemory) -> list[str]:
-    """An allocation that failed, with who held what; the first line names it."""
+    """Return a failed allocation with the holders of memory; the first line names it."""
     tries = f", tried {one.attempts} times" if one.attempts > 1 else ""
     met = ", then succeeded" if one.met else ""
     lines = [
-        f"out of memory at {one.time_ns / 1e9:.3f} s: {_who(one.name, one.pid)} asked for "
+        f"out of memory at {one.time_ns / 1e9:.3f} s: {_who(one.name, one.pid)} requested "
         f"{format_bytes(one.requested)} by {one.api}{_at(one.line)}{tries}{met} [{one.blame}]",
         f"  {one.why}",
     ]
     if one.free is not None and one.blame in ("own", "others", "request"):
-        by = "as the process asked right after" if one.free_by_process else "by NVML, shortly before"
+        by = "by the process's query right after" if one.free_by_process else "by NVML, shortly before"
         lines.append(f"  at most {format_bytes(one.free)} would have fitted ({by})")
     if one.gave_back:
-        lines.append(f"  it gave {format_bytes(one.gave_back)} back between the attempts")
+        lines.append(f"  it freed {format_bytes(one.gave_back)} between the attempts")
     if one.held:
         more = "" if one.whole else f", and {BEFORE}"
         lines.append(f"  it held {format_bytes(one.held)} in {one.pieces} allocations{more}:")
         lines += [
-            f"    {format_bytes(at.held)} in {at.pieces}{_at(at.line) or ' at lines that are not known'}"
+            f"    {format_bytes(at.held)} in {at.pieces}{_at(at.line) or ' at unknown lines'}"
             for at in one.lines[:_SHOWN]
         ]
     elif not one.whole:
         lines.append(f"  it held {BEFORE}")
     if one.by_torch and one.held:
         lines.append(
-            "  what PyTorch's allocator holds of it unused is not seen: torch.cuda.memory_summary() tells"
+            "  the unused part in PyTorch's allocator is not visible: torch.cuda.memory_summary() shows it"
         )
     named = [f"{_who(by.name, by.pid)} {format_bytes(by.size)}" for by in one.others[:_SHOWN]]
     if named:
@@ -203,21 +203,19 @@ _BY_TORCH = "; PyTorch's allocator grows there; which tensors keep it alive is n
 
 
 def leak_line(leak: Leak) -> str:
-    """What grows without end, how fast, and when the GPU is full."""
+    """Return the growth, its rate, and the time until the GPU is full."""
     what = KINDS[leak.use] if leak.use else "GPU"
     where = _at(leak.line)
     where = where if leak.use else f", no line alone{', most' + where if where else ''}"
-    step = f", {format_bytes(leak.per_step)} a step" if leak.per_step else ""
-    full = (
-        f"; the GPU is full in {format_ns(leak.full_in_ns)} at this rate"
-        if leak.full_in_ns is not None
-        else ""
-    )
-    return (
+    text = (
         f"{_who(leak.name, leak.pid)} holds more and more {what} memory{where}: {format_bytes(leak.held)}, "
-        f"{format_bytes(leak.rate)} a second{step}{full}"
-        f"{_BY_TORCH if leak.by_torch else ''}"
+        f"{format_bytes(leak.rate)} a second"
     )
+    if leak.per_step:
+        text += f", {format_bytes(leak.per_step)} a step"
+    if leak.full_in_ns is not None:
+        text += f"; the GPU is full in {format_ns(leak.full_in_ns)} at this rate"
+    return f"{text}{_BY_TORCH if leak.by_torch else ''}"
 
 
 def _who(name: str, pid: int) -> str:

@@ -1,4 +1,4 @@
-"""What is drawn beside sentences, as data: lanes, one step, families of causes, the ranks of a job."""
+"""Data of drawings beside sentences: lanes, one step, families of causes, the ranks of a job."""
 
 from __future__ import annotations
 
@@ -18,12 +18,7 @@ from gputop.format import format_count, format_ns, format_percent
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """Causes that a person changes in the same place.
-
-    Attributes:
-        letter: Its sign, a capital.
-        word: What the GPU waits for, in a word or two.
-    """
+    """Causes that are fixed in the same place: a capital letter, and the reason in a word or two."""
 
     letter: str
     word: str
@@ -43,28 +38,27 @@ FAMILIES: tuple[Family, ...] = (
 )
 UNEXPLAINED = len(FAMILIES) - 1
 
-
 COLUMN_NS = 50_000_000
 WHOLE = 255  # parts of a share of a column
 
-# rows of a GPU's shares; what is left of a column is not known
+# rows of a GPU's shares; the rest of a column is not known
 BUSY = 0
 PROVED = 1  # + the family's row
 ASSUMED = PROVED + len(FAMILIES)  # the same where it is estimated, or an assumption is not known to hold
-PRESUMED = ASSUMED + len(FAMILIES)  # Presumably at work: what an estimate leaves of the unknown
-OUTSIDE = PRESUMED + 1  # before its first work, or behind all that is known of it: no idle time
+PRESUMED = ASSUMED + len(FAMILIES)  # presumably at work: the rest of the unknown with an estimate
+OUTSIDE = PRESUMED + 1  # before its first work, or behind its last known state: no idle time
 GPU_ROWS = OUTSIDE + 1
 
-# rows of a thread's states; what is left of a column is not known
+# rows of a thread's states; the rest of a column is not known
 RUNNING, QUEUED, GONE, BLOCKED = 0, 1, 2, 3  # gone: it has ended; blocked: + Wait
 STATE_ROWS = BLOCKED + len(Wait)
 
-# rows of the calls that a thread is in; what is left of a column lies between calls
+# rows of the calls that a thread is in; the rest of a column lies between calls
 CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
 
 LOST, FINDING = 0, 1  # rows of the marks
 
-OTHER_RANGES = ""  # the name of what is left of a thread's ranges
+OTHER_RANGES = ""  # the name of the rest of a thread's ranges
 MOST_RANGES = 8  # names of a lane, that one with them
 
 COLUMNS = 256  # of a step, of equal length whatever it lasts
@@ -90,8 +84,8 @@ class GpuLane(Equal):
     """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``.
 
     Attributes:
-        index: NVML's number, -1 if it is not known.
-        error: How far the estimate of its idle time may be off, as a share of the time.
+        index: NVML's number, -1: not known.
+        error: The error of the estimate of its idle time, as a share of the time.
     """
 
     label: str
@@ -112,10 +106,10 @@ class ThreadLane(Equal):
 
 @dataclass(frozen=True, eq=False)
 class RangeLane(Equal):
-    """The ranges that one thread was in: ``shares[names, columns]``; what is left of a column lies in none.
+    """The ranges of one thread: ``shares[names, columns]``; the rest of a column lies in none.
 
     Attributes:
-        names: Their paths, outer to inner, what took most time first; ``OTHER_RANGES`` for the rest.
+        names: Their paths, outer to inner, the longest first; ``OTHER_RANGES`` for the rest.
     """
 
     pid: int
@@ -130,11 +124,11 @@ class Lanes(Equal):
 
     Attributes:
         first: Number of the first column: it begins at ``first * COLUMN_NS`` of CLOCK_MONOTONIC.
-        columns: How many there are; only whole ones.
-        gpus: The GPUs that were given work.
-        threads: The threads that are seen most, those that make calls first.
-        marks: ``[2, columns]``: whether a record is missing in it, whether a finding points at it.
-        ranges: Those of ``threads`` that were in ranges that the program names.
+        columns: Number of columns; only whole ones.
+        gpus: The GPUs with work.
+        threads: The most frequent threads, those that make calls first.
+        marks: ``[2, columns]``: a record is missing in it, a finding points at it.
+        ranges: Of those ``threads`` that were in ranges of the program.
     """
 
     first: int
@@ -146,7 +140,7 @@ class Lanes(Equal):
 
     @property
     def busy_share(self) -> float:
-        """The part of the time in which the GPUs certainly had work, 0 to 1."""
+        """The share of the time in which the GPUs certainly had work, 0 to 1."""
         whole = len(self.gpus) * self.columns * WHOLE
         return sum(int(gpu.shares[BUSY].sum()) for gpu in self.gpus) / whole if whole else 0.0
 
@@ -156,10 +150,9 @@ class HostTime(Equal):
     """One thread in the step, ns of each column.
 
     Attributes:
-        tid: The thread.
-        calls: ``[len(CALL_WORDS), COLUMNS]`` inside calls; what is left of a column lies between calls.
-        counts: How many calls of each kind began in the step.
-        states: ``[STATE_ROWS, COLUMNS]``; what is left of a column is not known.
+        calls: ``[len(CALL_WORDS), COLUMNS]`` inside calls; the rest of a column lies between calls.
+        counts: Calls of each kind that began in the step.
+        states: ``[STATE_ROWS, COLUMNS]``; the rest of a column is not known.
     """
 
     tid: int
@@ -170,12 +163,12 @@ class HostTime(Equal):
 
 @dataclass(frozen=True, eq=False)
 class IdleTime(Equal):
-    """What one cause took of the GPU's time: ``ns[COLUMNS]``.
+    """The GPU's idle time by one cause: ``ns[COLUMNS]``.
 
     Attributes:
         cause: Its number, "" where it is not known.
         family: The row of its family (``FAMILIES``).
-        proved: Whether it is proved; else estimated, or resting on an assumption.
+        proved: False if it is estimated, or rests on an assumption.
     """
 
     cause: str
@@ -186,14 +179,14 @@ class IdleTime(Equal):
 
 @dataclass(frozen=True, eq=False)
 class GpuTimes(Equal):
-    """One GPU in the step, ns of each column; what is left of a column is not known.
+    """One GPU in the step, ns of each column; the rest of a column is not known.
 
     Attributes:
         label: ``GPU 0``.
-        index: NVML's number, -1 if it is not known.
+        index: NVML's number, -1: not known.
         busy: Certainly at work.
         presumed: Presumably at work.
-        idle: By cause, what took most first.
+        idle: By cause, the most first.
     """
 
     label: str
@@ -209,13 +202,13 @@ class OneStep(Equal):
 
     Attributes:
         pid: The process.
-        tid: The thread in whose name its steps are.
-        begin_ns: When it began, CLOCK_MONOTONIC.
+        tid: The thread of its steps.
+        begin_ns: Its begin, CLOCK_MONOTONIC.
         edges: ``[COLUMNS + 1]``, ns from its begin.
-        count: How many steps there are.
+        count: Number of steps.
         median_ns: Their median length.
         hosts: Its threads that make calls, ``tid`` first.
-        gpus: That it gives work to.
+        gpus: Those that it uses.
         spans: ``[steps of the loop, 2]``: begin and end of each that is over, CLOCK_MONOTONIC, in order.
     """
 
@@ -231,25 +224,25 @@ class OneStep(Equal):
 
     @property
     def length_ns(self) -> int:
-        """How long it lasted."""
+        """Its length, ns."""
         return int(self.edges[-1])
 
 
-# Ranks of a job on this machine: who comes last to their collectives, and who waits for it for how long.
+# Ranks of a job on this machine: arrivals at their collectives, and waits for the last one.
 
 _SHOWN: Final = 16  # in a text: as many as most machines have
 
 
 @dataclass(frozen=True, slots=True)
 class RankTimes:
-    """When one rank came to the collectives that all ranks were seen to call; a rank may be a thread.
+    """The arrivals of one rank at the collectives that all recorded ranks call; a rank may be a thread.
 
     Attributes:
-        gpu: The GPU of its collectives, as its label; "" where that is not known.
-        collectives: How many there were.
-        last: In how many of them it came last.
-        late_ns: How long after the first rank it came, all of them together.
-        ahead_ns: How long before the last rank it came, all of them together: its GPU waited for no longer.
+        gpu: The label of the GPU of its collectives; "" where that is not known.
+        collectives: Number of collectives.
+        last: Those to which it came last.
+        late_ns: Its time after the first rank, summed.
+        ahead_ns: Its time before the last rank, summed: its GPU waited for no longer.
     """
 
     pid: int
@@ -262,7 +255,7 @@ class RankTimes:
 
     @property
     def brief_gpu(self) -> str:
-        """``GPU 1``, or ``device 1`` where a process alone knows it."""
+        """``GPU 1``, or ``device 1`` where only the process's own number is known."""
         return self.gpu.partition(" of ")[0]
 
 
@@ -272,23 +265,23 @@ def _last_first(one: RankTimes) -> tuple[int, int, int]:
 
 @dataclass(frozen=True, slots=True)
 class RankReport:
-    """The ranks, who is last most often first."""
+    """The ranks; the one that is last most often comes first."""
 
     ranks: Annotated[tuple[RankTimes, ...], rows_by(lambda one: (one.pid, one.tid), _last_first)] = ()
 
     def of(self, pids: frozenset[int] | None) -> RankReport | None:
-        """Of these processes, or of all; None where nothing is left."""
+        """Return the ranks of these processes, or of all; None without any."""
         mine = of_processes(self, pids)
         return mine if mine.ranks else None
 
 
 def most_last_first(ranks: Iterable[RankTimes]) -> tuple[RankTimes, ...]:
-    """Who is last most often first."""
+    """Sort ranks; the one that is last most often comes first."""
     return tuple(sorted(ranks, key=_last_first))
 
 
 def rank_texts(report: RankReport) -> list[str]:
-    """Lines of text, who is last most often first."""
+    """Return the ranks as lines of text."""
     rest = len(report.ranks) - _SHOWN
     more = [f"  and {rest} more"] if rest > 0 else []
     return ["Ranks:", *(f"  {_text(one)}" for one in report.ranks[:_SHOWN]), *more]

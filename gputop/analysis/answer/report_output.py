@@ -1,4 +1,4 @@
-"""The report as text."""
+"""The report as text and as Markdown."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from gputop.format import escape_text
 
 
 def report_to_text(report: Report, width: int = 100) -> str:
-    """The report for people."""
-    lines = [*_wrapped(report.verdict, width, "")]
+    """Return the report as text."""
+    lines = _wrapped(report.verdict, width, "")
     if report.diagnosis is not None and not report.findings:
         for text in report.diagnosis.evidence[1:]:
             lines += _wrapped(text, width, "  ")
@@ -56,9 +56,8 @@ def report_to_text(report: Report, width: int = 100) -> str:
         listed += ["", *exact_texts(report.exact)]
     if report.graphs is not None:
         listed += ["", *graph_texts(report.graphs)]
-    if listed:
-        for text in listed:
-            lines += _wrapped(text.strip(), width, text[: len(text) - len(text.lstrip())])
+    for text in listed:
+        lines += _indented(text, width)
     lines += _rest(report, width)
     return "\n".join(lines) + "\n"
 
@@ -86,7 +85,7 @@ def _failures(report: Report, width: int) -> list[str]:
         first, *more = failure_lines([failure])
         lines += _wrapped(f"{first}, process {failure.pid}", width, "  ")
         for text in more:
-            lines += _wrapped(text.strip(), width, "  " + text[: len(text) - len(text.lstrip())])
+            lines += _indented(text, width, "  ")
     return lines
 
 
@@ -97,7 +96,7 @@ def _memory(report: Report, width: int) -> list[str]:
     texts += map(leak_line, report.memory.leaks)
     lines = ["", "Memory:"] if texts else []
     for text in texts:
-        lines += _wrapped(text.strip(), width, "  " + text[: len(text) - len(text.lstrip())])
+        lines += _indented(text, width, "  ")
     return lines
 
 
@@ -110,16 +109,21 @@ def _rest(report: Report, width: int) -> list[str]:
     return lines
 
 
+def _indented(text: str, width: int, more: str = "") -> list[str]:
+    """Return the lines of a text with an indent of its own."""
+    return _wrapped(text.strip(), width, more + text[: len(text) - len(text.lstrip())])
+
+
 def _wrapped(text: str, width: int, indent: str) -> list[str]:
-    """Lines; names in the text may be those of any process, and are shown escaped."""
+    """Return lines; names in the text may be those of any process, and are escaped."""
     return textwrap.wrap(
         escape_text(text), width, initial_indent=indent, subsequent_indent=indent + "  "
     ) or [indent]
 
 
-# The report as Markdown, to paste into an issue: nothing in it is markup but what stands here.
+# The report as Markdown, to paste into an issue; nothing of its data is markup.
 
-# a word of our own sentences: signs before it, the word, signs behind it; a code span may hold blanks
+# a word of gputop's sentences: signs before it, the word, signs behind it; a code span may hold blanks
 _WORD = re.compile(r"[(\[]*`[^`\n]+`[)\],.;:]*(?!\S)|\S+")
 _PARTS = re.compile(r"(?P<lead>[(\[]*)(?P<core>.*?)(?P<trail>[)\],.;:]*)", re.DOTALL)
 _PLAIN = re.compile(r"[A-Za-z0-9%',./=+()-]*")
@@ -127,7 +131,7 @@ _TURNED = re.compile(r"www\.|^GH-\d|^[0-9a-f]{7,}$|^[-+=]+$|^\d+[.)]?$|^---|[.(]
 
 
 def harmless(text: str) -> str:
-    """A sentence with names in it as Markdown that shows just that."""
+    """Return a sentence with names in it as Markdown that shows just that."""
     return " ".join(_word(word) for word in _WORD.findall(escape_text(text)))
 
 
@@ -145,7 +149,7 @@ def _word(word: str) -> str:
 
 
 def _code(text: str) -> str:
-    """A code span; its fence is longer than any in it."""
+    """Return a code span; its fence is longer than any in it."""
     if not text:
         return ""
     fence = "`" * (1 + max((len(run) for run in re.findall(r"`+", text)), default=0))
@@ -154,7 +158,7 @@ def _code(text: str) -> str:
 
 
 def report_to_markdown(report: Report) -> str:
-    """Verdict, idle time, findings with chains, evidence, fix, and how sure each of it is."""
+    """Return verdict, idle time, findings with chains, evidence, fix and levels as Markdown."""
     lines = [f"**{harmless(report.verdict)}**", ""]
     diagnosis = report.diagnosis
     if diagnosis is not None:

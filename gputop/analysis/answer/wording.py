@@ -5,8 +5,8 @@ Text, Markdown, the HTML page, the chain page and the WHY panel lay out what the
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from gputop.analysis.answer.report import (
     Account,
@@ -20,6 +20,7 @@ from gputop.analysis.answer.report import (
     StepFacts,
     StormCost,
     WhatIf,
+    whole,
 )
 from gputop.analysis.evidence.power import Energy, EnergyFigures, OneGpu, ProcessEnergy
 from gputop.engine.facts import Facts
@@ -299,6 +300,36 @@ def verdict(
     if sum(one.ns for one in once) < _MOSTLY * span_ns or text.startswith(_NO_LOOP):
         return text
     return f"{_NO_LOOP} for most of the time: {_of_once(once)}. {text}"
+
+
+def of_gpus(report: Report, gpus: Collection[int], elsewhere: Collection[int]) -> Report:
+    """Return the report with these GPUs, and without findings of the processes ``elsewhere``."""
+    labels = {f"GPU {index}" for index in gpus}
+    findings = tuple(one for one in report.findings if one.pid not in elsewhere)
+    diagnosis = report.diagnosis
+    if diagnosis is not None and diagnosis.lead is not None:
+        lead = report.findings[diagnosis.lead]
+        place = next((place for place, one in enumerate(findings) if one is lead), None)
+        diagnosis = replace(diagnosis, lead=place) if place is not None else None
+    shown = tuple(gpu for gpu in report.gpus if gpu.label in labels)
+    accounts = [gpu.account for gpu in shown]
+    idle, span_ns = whole(accounts), sum(gpu.span_ns for gpu in shown)
+    # the report does not have it by GPU: on these at most their proved idle time
+    unexplained_ns = min(report.unexplained_ns, idle.lower)
+    sentence = report.verdict
+    if len(shown) < len(report.gpus):
+        names = [gpu.label for gpu in shown]
+        sentence = verdict(names, accounts, idle, span_ns, findings, diagnosis, unexplained_ns)
+    return replace(
+        report,
+        gpus=shown,
+        findings=findings,
+        diagnosis=diagnosis,
+        idle=idle,
+        span_ns=span_ns,
+        unexplained_ns=unexplained_ns,
+        verdict=sentence,
+    )
 
 
 def _of_once(once: Sequence[OneOff]) -> str:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection
 from dataclasses import replace
 
-from gputop.analysis.answer.report import Report, whole
-from gputop.analysis.answer.wording import verdict
+from gputop.analysis.answer import wording
+from gputop.analysis.answer.report import Report
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
 
@@ -50,33 +50,7 @@ def explained_of_gpus(explained: Explained, frame: Frame | None, gpus: Collectio
 
 def report_of_gpus(report: Report, frame: Frame | None, gpus: Collection[int]) -> Report:
     """The report with these GPUs, and without findings of processes that use none of them."""
-    elsewhere = {
-        row.pid for row in (frame.processes if frame else ()) if row.gpus and set(row.gpus).isdisjoint(gpus)
-    }
-    labels = {f"GPU {index}" for index in gpus}
-    findings = tuple(one for one in report.findings if one.pid not in elsewhere)
-    diagnosis = report.diagnosis
-    if diagnosis is not None and diagnosis.lead is not None:
-        lead = report.findings[diagnosis.lead]
-        place = next((place for place, one in enumerate(findings) if one is lead), None)
-        diagnosis = replace(diagnosis, lead=place) if place is not None else None
-    shown = tuple(gpu for gpu in report.gpus if gpu.label in labels)
-    accounts = [gpu.account for gpu in shown]
-    idle, span_ns = whole(accounts), sum(gpu.span_ns for gpu in shown)
-    sentence = report.verdict
-    # a report does not say on which GPU it is: on these at most their proved idle time
-    unexplained_ns = min(report.unexplained_ns, idle.lower)
-    if len(shown) < len(report.gpus):
-        sentence = verdict(
-            [gpu.label for gpu in shown], accounts, idle, span_ns, findings, diagnosis, unexplained_ns
-        )
-    return replace(
-        report,
-        gpus=shown,
-        findings=findings,
-        diagnosis=diagnosis,
-        idle=idle,
-        span_ns=span_ns,
-        unexplained_ns=unexplained_ns,
-        verdict=sentence,
+    rows = frame.processes if frame else ()
+    return wording.of_gpus(
+        report, gpus, {row.pid for row in rows if row.gpus and set(row.gpus).isdisjoint(gpus)}
     )
