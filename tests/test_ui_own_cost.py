@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 
 from gputop.analysis import incremental
+from gputop.ui.model.header import Status, header_line
+from gputop.ui.model.look import UNICODE
 from gputop.ui.model.own_cost import FIRST_S, PERIOD_S, SLOWEST, OwnCost
 from tests import fake_frames as fake
 from tests.screen_support import feed_frame, running, text_of
@@ -34,6 +36,18 @@ class _Spent:
 
 def test_what_is_within_the_budget_is_drawn_as_often_as_usual() -> None:
     assert set(_Spent().after(OwnCost(), 600, {1: 5.9})) == {1}
+
+
+def test_the_mean_covers_half_a_minute_and_names_it() -> None:
+    cost, spent = OwnCost(), _Spent()
+    spent.after(cost, 4, {1: 50.0})
+    assert cost.mean is None, "too little time"
+    spent.after(cost, 56, {1: 5.0})
+    assert cost.mean == (pytest.approx(5.0), 30)
+    spent.after(cost, 1, {1: 35.0})  # an explanation
+    assert cost.mean == (pytest.approx(6.0), 30)
+    line = header_line(fake.frame(), Status("live", own=cost.mean), 120, UNICODE)
+    assert "gputop 6.0% (30s)" in "".join(text for text, _style in line)
 
 
 def test_no_budget_is_no_limit() -> None:
@@ -71,18 +85,18 @@ async def test_the_screen_says_what_it_leaves_out_and_shows_the_newest_frame_in_
         app, _, pilot = screen
         app.view.clock = lambda: now[0]  # type: ignore[method-assign]
         app.view.own_cost.slower = SLOWEST
-        first = replace(fake.frame(), number=90, own_cpu_percent=61.5)
+        first = replace(fake.frame(), number=90, events_per_second=61_500.0)
         await feed_frame(screen, first)
         assert "over 6%: drawn at 1Hz" in text_of(app)
-        assert "gputop 61.5%" in text_of(app)
+        assert "61.5k events" in text_of(app)
         now[0] += 100.0
-        await feed_frame(screen, replace(first, number=91, own_cpu_percent=62.5))
-        assert "gputop 61.5%" in text_of(app), "before its time nothing is drawn"
+        await feed_frame(screen, replace(first, number=91, events_per_second=62_500.0))
+        assert "61.5k events" in text_of(app), "before its time nothing is drawn"
         await pilot.press("down")
         now[0] += 2_000.0
         app.poll()
         await pilot.pause()
-        assert "gputop 62.5%" in text_of(app), "no frame is needed for what was not drawn"
+        assert "62.5k events" in text_of(app), "no frame is needed for what was not drawn"
         await pilot.press("exclamation_mark")
         await pilot.pause()
         assert "WHY is updated 4 times less often" in " ".join(text_of(app).split())

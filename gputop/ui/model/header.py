@@ -36,6 +36,7 @@ class Status:
     native_lines: int = 0
     frozen: bool = False
     hidden: int = 0  # panes
+    own: tuple[float, int] | None = None  # gputop's own mean percent of a CPU, over how many seconds
     reduced: str = ""  # what is left out to keep gputop's own cost within its budget
 
 
@@ -72,7 +73,7 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
         [(clock, "value")],
         [(f"{glyphs.warning} lost {format_count(lost)}", "alert") if lost else ("lost 0", "dim")],
         [(f"{frame.rate_hz:g}Hz", "dim")],
-        [("gputop ", "dim"), (f"{frame.own_cpu_percent:.1f}%", "")],
+        [("gputop ", "dim"), *_own_cost(frame, status)],
     ]
     if status.reduced:
         facts.append([(f"{glyphs.warning} {status.reduced}", "warn")])
@@ -93,6 +94,13 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
     title = glyphs.shown(status.title)
     facts.append([(glyphs.clip(title, max(width // 4, 8)), "dim")])
     return facts
+
+
+def _own_cost(frame: Frame, status: Status) -> list[Span]:
+    if status.own is None:
+        return [(f"{frame.own_cpu_percent:.1f}%", "")]
+    percent, seconds = status.own
+    return [(f"{percent:.1f}%", ""), (f" ({seconds}s)", "dim")]
 
 
 def _recording(state: RecordingState | None, width: int, glyphs: Glyphs) -> list[Span]:

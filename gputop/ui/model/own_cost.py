@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import deque
 from typing import Final
 
 BUDGET_PERCENT: Final = 6.0  # of one CPU
 PERIOD_S: Final = 5.0  # what the cost is that of
+MEAN_S: Final = 30.0  # what the header shows the mean of: an explanation of 0.3 s comes every 20 to 40 s
 FIRST_S: Final = 10.0  # libraries are loaded and probes attached until then
 SLOWEST: Final = 4  # times less often
 CHEAP: Final = 0.4  # of the budget: below it twice as much is affordable
@@ -29,6 +31,7 @@ class OwnCost:
         self.slower = 1
         self._budget = budget_percent
         self._from: tuple[float, float] | None = None
+        self._spent: deque[tuple[float, float]] = deque()  # (time, CPU time), one a second
         self._cheap_s = 0.0
         self._up_s = UP_S
         self._went_up_s = float("-inf")
@@ -40,6 +43,10 @@ class OwnCost:
             now_s: A clock that only grows.
             cpu_s: CPU time of the process.
         """
+        if not self._spent or now_s - self._spent[-1][0] >= 1:
+            self._spent.append((now_s, cpu_s))
+        while len(self._spent) > 1 and self._spent[1][0] <= now_s - MEAN_S:
+            self._spent.popleft()
         if self._from is None:
             self._from = now_s + FIRST_S - PERIOD_S, -1.0
         began_s, before_s = self._from
@@ -62,6 +69,15 @@ class OwnCost:
             self.slower, self._cheap_s, self._went_up_s = self.slower // 2, 0.0, now_s
             return True
         return False
+
+    @property
+    def mean(self) -> tuple[float, int] | None:
+        """(percent of one CPU, over how many seconds), MEAN_S at most; None in the first PERIOD_S."""
+        if not self._spent:
+            return None
+        (began_s, before_s), (now_s, cpu_s) = self._spent[0], self._spent[-1]
+        seconds = now_s - began_s
+        return (100 * (cpu_s - before_s) / seconds, round(seconds)) if seconds >= PERIOD_S else None
 
     def drawn_hz(self, rate_hz: float) -> float:
         """How often the screen is drawn where there are so many frames a second: once a second at least."""

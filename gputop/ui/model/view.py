@@ -242,6 +242,7 @@ class View:
             native_lines=self.native_lines,
             frozen=self.processes.frozen,
             hidden=len(self.hidden) + self.timeline_hidden,
+            own=self.own_cost.mean if self.mode == "live" and self.live else None,
             reduced=self.own_cost.short(self.frame.rate_hz) if self.frame else "",
         )
 
