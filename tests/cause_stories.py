@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
+from gputop.analysis.answer.report import Report
 from probes.schema import Kind, OffFlag
 from probes.source import FRAMES, GPUS, PLACES, SHAPES, Sample
 from probes.stacks.stack_samples import kernel_number
@@ -424,3 +426,9 @@ STORIES: dict[str, Callable[[], Program]] = {
     "C49": late_workers,
     "C50": back_to_back,
 }
+
+
+@cache
+def report_of_cause(number: str) -> Report:
+    """What ``gputop explain`` says of the program of a cause."""
+    return STORIES[number]().report()

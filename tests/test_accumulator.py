@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from contextlib import closing
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -23,11 +24,17 @@ from tests.each_recording import FILES
 Counts = Counter[tuple[Any, ...]]
 
 
-@pytest.fixture(params=FILES)
-def recording(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[Item]]:
-    file: Path = request.param
+@cache
+def read(file: Path) -> tuple[dict[str, Any], list[Item], Counts]:
+    """Header and items of a recording, and its counts."""
     with closing(SessionReader(file)) as reader:
-        return dict(reader.header), list(reader.items())
+        header, stream = dict(reader.header), list(reader.items())
+    return header, stream, by_hand(stream)
+
+
+@pytest.fixture(params=FILES)
+def recording(request: pytest.FixtureRequest) -> tuple[dict[str, Any], list[Item], Counts]:
+    return read(request.param)
 
 
 def by_hand(stream: list[Item]) -> Counts:
@@ -59,10 +66,9 @@ def of_stats(stats: Stats) -> Counts:
 
 
 def test_totals_and_sums_in_place_of_records_are_those_counted_by_hand(
-    recording: tuple[dict[str, Any], list[Item]],
+    recording: tuple[dict[str, Any], list[Item], Counts],
 ) -> None:
-    header, stream = recording
-    expected = by_hand(stream)
+    header, stream, expected = recording
     assert of_stats(collect(header, stream)) == expected
     reducer, less, tick = Reducer(int(header["start_ns"])), list[Item](), list[Item]()
     for item in stream:
@@ -74,8 +80,10 @@ def test_totals_and_sums_in_place_of_records_are_those_counted_by_hand(
     assert of_stats(collect(header, less)) == expected
 
 
-def test_the_daemons_counts_are_those_counted_by_hand(recording: tuple[dict[str, Any], list[Item]]) -> None:
-    header, stream = recording
+def test_the_daemons_counts_are_those_counted_by_hand(
+    recording: tuple[dict[str, Any], list[Item], Counts],
+) -> None:
+    header, stream, expected = recording
     totals, counts = DaemonTotals(int(header["start_ns"])), Counter[tuple[Any, ...]]()
     for item in stream:
         totals.consume(item)
@@ -85,13 +93,13 @@ def test_the_daemons_counts_are_those_counted_by_hand(recording: tuple[dict[str,
             counts[pid, api.BY_OP[op].name, "ns"] += call.sum_ns
         counts[pid, False] += process.threads.voluntary
         counts[pid, True] += process.threads.involuntary
-    assert +counts == by_hand(stream)
+    assert +counts == expected
 
 
 def test_the_screens_counts_over_all_ticks_are_those_counted_by_hand(
-    recording: tuple[dict[str, Any], list[Item]],
+    recording: tuple[dict[str, Any], list[Item], Counts],
 ) -> None:
-    header, stream = recording
+    header, stream, expected = recording
     engine, counts, rows = Engine(header, window_ns=1), Counter[tuple[Any, ...]](), Counter[tuple[Any, ...]]()
     for item in stream:
         if engine.feed(item):
@@ -103,7 +111,7 @@ def test_the_screens_counts_over_all_ticks_are_those_counted_by_hand(
                 for thread in process.threads:
                     rows[process.pid, False] += thread.voluntary_switches
                     rows[process.pid, True] += thread.involuntary_switches
-    assert +counts + +rows == by_hand(stream)
+    assert +counts + +rows == expected
 
 
 class _Seen(Part):

@@ -12,7 +12,8 @@ from probes.schema import Kind as RecordKind
 from probes.schema import OffFlag
 from probes.source import FRAMES, Sample
 from tests import items
-from tests.cause_stories import STORIES
+from tests.cause_stories import STORIES, report_of_cause
+from tests.each_recording import REPORTS
 from tests.items import START
 from tests.programs import FUTEX, LAUNCH, MAIN, NANOSLEEP, POLL, SYNC, US, Program, started
 from tests.simulated import SECOND, Deed, Machine, launches
@@ -38,9 +39,10 @@ def seen(deeds: list[Deed]) -> Report:
     return explain(machine.finished().evidence())
 
 
+@REPORTS
 @pytest.mark.parametrize("cause", [cause for cause in STORIES if cause in KINDS])
 def test_a_program_of_one_cause_is_of_its_class(cause: str) -> None:
-    diagnosis = diagnosed(STORIES[cause]().report())
+    diagnosis = diagnosed(report_of_cause(cause))
     assert diagnosis.kind == str(KINDS[cause])
     assert diagnosis.title == TITLES[KINDS[cause]]
 

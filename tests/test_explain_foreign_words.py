@@ -8,11 +8,10 @@ from pathlib import Path
 import pytest
 
 from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
-from gputop.api.functions import explain
-from tests.cause_stories import STORIES
+from tests.cause_stories import STORIES, report_of_cause
+from tests.each_recording import RECORDINGS, REPORTS, report_of
 from tests.stories.foreign import WORDS, foreign
 
-RECORDINGS = sorted((Path(__file__).resolve().parent.parent / "recordings").glob("*.msgpack"))
 # told by frames, or by what a profiler of PyTorch recorded
 FRAMED = {"C35": ("numba",), **dict.fromkeys(("C33", "C34", "C36", "C47", "C49", "C50"), ("torch",))}
 IMITATES = ("dataloader-workers", "dataloader-fixed")  # PyTorch's threads and workers, their names included
@@ -23,10 +22,11 @@ def said(text: str) -> str:
     return re.sub(r"\S+\.py:\d+ in \S+", "", text)
 
 
+@REPORTS
 @pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.stem)
 def test_of_a_demo_which_drives_the_gpu_by_ctypes(path: Path) -> None:
     loads = ("python", "torch") if path.stem in IMITATES else ("python",)
-    assert foreign(said(report_to_text(explain(path))), loads) == []
+    assert foreign(said(report_to_text(report_of(path))), loads) == []
 
 
 @pytest.mark.parametrize("number", sorted(STORIES))
@@ -43,4 +43,4 @@ def test_of_each_cause_where_nothing_is_known_to_be_loaded(number: str) -> None:
 
 def test_the_same_with_pytorch_has_its_words() -> None:
     """Else the tests above would hold of any text."""
-    assert re.search(WORDS["torch"], report_to_text(STORIES["C01"]().report()))
+    assert re.search(WORDS["torch"], report_to_text(report_of_cause("C01")))

@@ -218,6 +218,7 @@ def never_waits(seconds: float) -> list[Records]:
     return records
 
 
+@pytest.mark.slow
 def test_where_nobody_waits_nvml_tells_that_it_is_otherwise_now() -> None:
     found = session(never_waits(12.0), utilization(6.0, 12.0))
     before: list[bool] = []

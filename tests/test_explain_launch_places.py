@@ -65,6 +65,7 @@ def test_a_line_that_calls_out_most_is_the_line() -> None:
     assert (found.line.function, found.line.line) == ("train_step", 47)
 
 
+@pytest.mark.slow
 def test_of_parts_that_samples_cannot_tell_apart_the_function_that_launches_by_itself_is_named() -> None:
     one, other = [MODULE, at(47, "train_step")], [at(39, "update_ema"), at(51, "train_step")]
     found = launching([one, *[other, one] * 8])

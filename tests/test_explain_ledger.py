@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gputop
 from gputop.analysis.answer.report import Account, Gain, Range, Report, joined, settled
 from gputop.analysis.answer.wording import ends_of
 from gputop.analysis.build import explain, ledger_of
@@ -24,8 +23,8 @@ from gputop.analysis.window import Window
 from gputop.api.recording_evidence import evidence_of
 from gputop.api.session import Session
 from replay.reader import SessionReader
-from tests import fake_reports
-from tests.cause_stories import STORIES
+from tests import each_recording, fake_reports
+from tests.cause_stories import STORIES, report_of_cause
 from tests.each_recording import FILES as EACH
 from tests.programs import LAUNCH, START, SYNC, US, Program, started
 
@@ -101,16 +100,18 @@ def saved(report: Report) -> int:
     return sum(one.gain.ns for one in report.findings)
 
 
+@each_recording.REPORTS
 @pytest.mark.parametrize("file", EACH, ids=lambda one: one.stem)
 @pytest.mark.mainly("numpy-sync", "redundant-to-device")
 def test_savings_of_a_recording_are_no_more_than_its_time(file: Path) -> None:
-    report = gputop.explain(file)
+    report = each_recording.report_of(file)
     assert saved(report) <= report.span_ns
 
 
+@each_recording.REPORTS
 @pytest.mark.parametrize("cause", sorted(STORIES))
 def test_savings_of_a_made_up_program_are_no_more_than_its_time(cause: str) -> None:
-    report = STORIES[cause]().report()
+    report = report_of_cause(cause)
     assert saved(report) <= max(report.span_ns, 1)
 
 
@@ -128,7 +129,7 @@ def test_each_finding_saves_what_those_before_it_leave() -> None:
 
 
 def test_savings_are_the_same_of_all_processes_and_of_one() -> None:
-    report = STORIES["C23"]().report()
+    report = report_of_cause("C23")
     for finding in report.findings:
         alone = explain(STORIES["C23"]().evidence(), frozenset({finding.pid}))
         mine = [one.gain.ns for one in report.findings if one.pid == finding.pid]
@@ -147,10 +148,11 @@ def test_a_program_of_each_cause_is_explained_the_same_whole_and_in_parts(cause:
         assert saved(parts) <= max(parts.span_ns, 1)
 
 
+@each_recording.REPORTS
 @pytest.mark.parametrize("cause", sorted(STORIES))
 def test_the_largest_loss_decides_the_class_of_a_program(cause: str) -> None:
     """A program that lost 58 % of its time to page faults was called sync-bound, by 8 % of it."""
-    report = STORIES[cause]().report()
+    report = report_of_cause(cause)
     lead = report.diagnosis.lead if report.diagnosis is not None else None
     if lead is not None:
         most = max(one.loss.middle for one in report.findings if one.cause != "C24")

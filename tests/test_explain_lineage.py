@@ -173,6 +173,7 @@ def test_what_wakes_late_within_a_copy_may_have_been_lost_as_well() -> None:
     assert finding.gain.ns >= finding.loss.upper
 
 
+@pytest.mark.slow
 def test_small_copies_are_not_staged_ones() -> None:
     found = told([*[Deed("send", size=2_048), Deed("host", 60)] * 30, *launches([300] * 4)])
     assert "C04" not in found

@@ -46,6 +46,7 @@ def told(step: list[Deed], inner: str = "", *, sampled: bool = True, gaps: int =
 WORK = Deed("host", 600, cause="fault")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("wait", [[], [Deed("sync")], [Deed("read")]])
 @pytest.mark.parametrize("inner", ["", JSON])
 def test_short_work_of_the_program_is_no_launching(wait: list[Deed], inner: str) -> None:
@@ -60,11 +61,13 @@ def test_short_work_of_the_program_is_no_launching(wait: list[Deed], inner: str)
     assert "one launch to the next" in " ".join(first.evidence)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wait", "cause"), [([], "C06"), ([Deed("sync")], "C03"), ([Deed("read")], "C01")])
 def test_a_frameworks_own_code_is_launching(wait: list[Deed], cause: str) -> None:
     assert told([*PACED, *wait, WORK], TORCH).findings[0].cause == cause
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("wait", "cause"), [([], "C06"), ([Deed("sync")], "C03")])
 def test_without_samples_short_work_is_not_known_to_be_other(wait: list[Deed], cause: str) -> None:
     assert told([*PACED, *wait, WORK], sampled=False).findings[0].cause == cause

@@ -100,6 +100,7 @@ def queues(draw: st.DrawFn, streams: int = 1, least: int = 0) -> tuple[Queue, li
     return queue(ready, group=group, limit=limit, streams=streams), duration
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(queues())
 def test_ends_are_those_of_a_loop_over_the_operations(case: tuple[Queue, list[int]]) -> None:

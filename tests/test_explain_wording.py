@@ -10,7 +10,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import gputop
 from gputop.analysis.answer.report import Account, Finding, Level, Range, Report
 from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
 from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, share_text
@@ -29,9 +28,9 @@ from gputop.ui.model.time.lanehistory import LaneHistory
 from gputop.ui.model.time.timeblocks import TimeBlocks
 from replay.reader import SessionReader
 from tests import fake_frames, fake_reports
+from tests.each_recording import RECORDINGS, REPORTS, report_of
 from tests.fake_reports import MS, S
 
-RECORDINGS = sorted((Path(__file__).resolve().parents[1] / "recordings").glob("*.msgpack"))
 OPEN = Range(0, 990 * MS)  # nothing is proved, nobody estimates
 NARROW = Range(2_160 * MS, 2_240 * MS, 2_230 * MS)
 ASSUMED = Range(2_150 * MS, 2_600 * MS, 2_400 * MS)
@@ -177,9 +176,10 @@ def test_once_and_the_panel_do_not_contradict_each_other(name: str) -> None:
         assert f"[{panel.causes[0].number}, {panel.causes[0].level}]" in said
 
 
+@REPORTS
 @pytest.mark.parametrize("recording", RECORDINGS, ids=lambda one: one.stem)
 def test_no_recording_contradicts_itself(recording: Path) -> None:
-    report = gputop.explain(recording)
+    report = report_of(recording)
     sure = sum(gpu.account.proved_ns for gpu in report.gpus)
     for finding in report.findings:
         block = finding_block(finding, report)

@@ -235,6 +235,7 @@ def test_where_showing_hangs_little_is_kept_and_nobody_is_shown_what_was_another
     assert set(seen) == {1002}
 
 
+@pytest.mark.slow
 def test_what_is_known_is_looked_up_once_a_tick_and_seldom_where_that_costs_much(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

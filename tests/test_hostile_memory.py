@@ -87,6 +87,7 @@ def test_sums_of_more_calls_than_a_file_holds_are_given_up() -> None:
     assert sums.payload() is None
 
 
+@pytest.mark.slow
 def test_unusual_calls_are_sought_with_bounded_memory() -> None:
     found = Outliers()
     for pid in range(1000, 1000 + 2 * outliers.MOST_ROWS):

@@ -64,6 +64,7 @@ FAR = 1 << 62  # ns
 LATE = 28_317_757_199_833  # when one of the recording's calls ends
 
 
+@pytest.mark.slow
 def test_a_record_of_another_age_is_an_ordinary_error(
     tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -233,6 +233,7 @@ def test_collectives_are_calls_of_nccl_whatever_tells_of_them(told: str, tmp_pat
     assert linked["call_begin"].tolist() == found.calls["begin"].tolist()
 
 
+@pytest.mark.slow
 def test_large_traces_are_read_in_parts_and_are_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

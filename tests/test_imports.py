@@ -207,6 +207,7 @@ def test_perfetto_and_parquet_get_the_kernels(tmp_path: Path) -> None:
     assert dict(found)["kernel"] == made_traces.STEPS * made_traces.LAUNCHES
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", MADE)
 def test_an_imported_file_is_a_recording_to_every_command(kind: str, tmp_path: Path) -> None:
     path = str(imported(made(kind, tmp_path), tmp_path))

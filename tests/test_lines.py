@@ -230,6 +230,7 @@ def test_calls_of_unknown_lines_are_told_beside_known_ones() -> None:
     ]
 
 
+@pytest.mark.slow
 def test_a_line_without_a_number_says_so() -> None:
     unnumbered = replace(READ, line=0)
     made = to_lines(frame(LineRow(unnumbered, "cudaFree", 1, 1)))

@@ -11,13 +11,13 @@ import pytest
 from markdown_it import MarkdownIt
 from markdown_it.token import Token
 
-import gputop
 from gputop.analysis.answer.report_output import harmless, report_to_markdown
 from gputop.commands import cli
 from gputop.engine.calls.stack_table import Line
 from gputop.format import escape_text
 from tests import fake_reports, hostile_names
 from tests.each_recording import FILES as EACH
+from tests.each_recording import REPORTS, report_of
 
 RECORDINGS = sorted((Path(__file__).resolve().parents[1] / "recordings").glob("*.msgpack"))
 HOSTILE = (
@@ -88,12 +88,13 @@ def test_a_report_made_of_hostile_names_holds_the_headings_and_lists_of_any_othe
         assert shape(name) == plain, name
 
 
+@REPORTS
 @pytest.mark.slow
 @pytest.mark.parametrize("recording", EACH)
 def test_it_says_the_verdict_every_finding_its_fix_and_how_sure(
     recording: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    report = gputop.explain(recording)
+    report = report_of(recording)
     status = cli.run(["explain", "--markdown", str(recording)])
     shown = " ".join(
         "".join(child.content for child in token.children or ())

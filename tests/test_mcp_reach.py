@@ -116,6 +116,7 @@ async def test_asking_writes_nothing_and_opens_no_other_file(tmp_path: Path) -> 
     assert {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*")} == before
 
 
+@pytest.mark.slow
 async def test_a_recording_that_was_replaced_is_read_again(tmp_path: Path) -> None:
     file = tmp_path / "one.msgpack"
     file.write_bytes((RECORDINGS / "storm.msgpack").read_bytes())

@@ -205,6 +205,7 @@ def test_a_program_that_pauses_is_not_said_never_to_have_made_a_call() -> None:
     )
 
 
+@pytest.mark.slow
 async def test_a_command_that_ends_at_once_is_told_with_its_output() -> None:
     for size in ((80, 24), (120, 40), (200, 50)):
         async with running(fake.frame(processes=0), size) as (app, feed, pilot):

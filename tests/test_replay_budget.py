@@ -12,6 +12,7 @@ import time
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from probes.source import Sample
 from replay.reader import SessionReader
@@ -47,6 +48,7 @@ def cost(folder: Path, private: bool = False, tick: int = TICK_RECORDS) -> tuple
     return best / read, writer.size_bytes / read, (time.process_time_ns() - start) / read
 
 
+@pytest.mark.slow
 def test_recording_stays_within_its_budget(tmp_path: Path) -> None:
     def turns() -> float:
         cpu_ns, size, _ = cost(tmp_path)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+import pytest
 
 from probes.schema import Kind, empty
 from probes.source import Sample
@@ -12,6 +13,7 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 
 
+@pytest.mark.slow
 def test_records_and_samples_that_are_all_alike_are_read_back(tmp_path: Path) -> None:
     records = empty(1 << 16)
     records["kind"], records["pid"], records["tid"] = Kind.CALL, 7, 7

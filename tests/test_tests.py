@@ -6,6 +6,8 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 TESTS = Path(__file__).parent
 MODULES = [path.relative_to(TESTS) for path in sorted(TESTS.rglob("test_*.py"))]
 
@@ -23,6 +25,7 @@ def test_there_are_tests() -> None:
     assert Path(__file__).relative_to(TESTS) in MODULES
 
 
+@pytest.mark.slow
 def test_no_test_module_imports_another() -> None:
     stems = {path.stem for path in MODULES}
     assert [

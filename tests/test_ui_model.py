@@ -156,6 +156,7 @@ def test_a_banner_for_which_there_is_no_room_is_cut_and_names_the_key() -> None:
     assert banner(80, 24, "short") == "▲ short"
 
 
+@pytest.mark.slow
 def test_a_sorted_column_is_sorted_in_every_frame() -> None:
     table = process_table()
     table.sort_by("time")

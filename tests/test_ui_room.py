@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from gputop.ui.panes.process_pane import Processes
 from gputop.ui.panes.table_panes import CallsPane, LinesPane
 from tests import fake_frames as fake
@@ -9,6 +11,7 @@ from tests import fake_reports as why
 from tests.screen_support import running, text_of, until
 
 
+@pytest.mark.slow
 async def test_a_zoomed_table_stands_below_the_verdict_with_its_tabs() -> None:
     async with running(fake.frame(), (120, 40)) as (app, _, pilot):
         await pilot.press("tab", "tab", "tab")
@@ -37,6 +40,7 @@ async def test_a_small_screen_draws_no_box_around_the_calls_that_have_the_keys()
         assert "╭" not in text_of(app)
 
 
+@pytest.mark.slow
 async def test_beside_the_tabs_stands_what_fits_whole() -> None:
     """Half of a range is another range: ``2.0us to 1`` was no ``2.0us to 16.8ms``."""
     async with running(fake.frame(), (120, 40)) as (app, _, pilot):

@@ -41,6 +41,7 @@ async def test_the_cursor_stays_on_its_pid_when_the_sort_changes() -> None:
         assert f" of {pid} " in text_of(app)
 
 
+@pytest.mark.slow
 async def test_every_column_in_sight_can_be_sorted_by() -> None:
     async with running(fake.frame(processes=5), (200, 40)) as (app, _, pilot):
         table = app.view.processes
@@ -195,6 +196,7 @@ async def test_lost_events_turn_the_header_red() -> None:
         assert any("lost 4.3k" in text and token == "alert" for text, token in header)
 
 
+@pytest.mark.slow
 async def test_no_gpu_is_a_sentence() -> None:
     async with running(fake.frame(gpus=0, driver="")) as (app, _, _):
         assert "No GPU is shown: NVML could not be loaded" in text_of(app)

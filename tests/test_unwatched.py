@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 
+import pytest
+
 from gputop.commands.screen.text import render_text
 from gputop.engine.engine import Engine
 from gputop.engine.frame import Frame
@@ -66,6 +68,7 @@ def test_filters_and_gpus_hold_for_it() -> None:
     assert with_unwatched(of_gpus(frame, {1})).processes == ()
 
 
+@pytest.mark.slow
 async def test_the_screen_says_what_is_known_of_it() -> None:
     held = replace(told().unwatched[0], gpus=(0,))
     async with running(replace(fake.frame(), unwatched=(held,)), (120, 40)) as (app, _feed, pilot):
