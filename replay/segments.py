@@ -249,7 +249,8 @@ class SegmentsReader(SessionReader):
                 self._problem(f"the segment before {os.path.basename(segment.path)} is missing")
             number = int(about.get("number", 0))
             left_out = int(about.get("facts", 0)) if follows else 0
-            numbers = np.array([_number_of(kinds, name) for name in table.kinds], np.int64)
+            kinds += [name for name in table.kinds if name not in kinds]
+            numbers = np.array([kinds.index(name) for name in table.kinds], np.int64)
             kind.append(numbers[table.kind[left_out:]])
             last.append(table.last[left_out:])
             offset.append(np.array(table.offset[left_out:], np.int64) + base)
@@ -295,9 +296,3 @@ def _about(segment: SessionReader) -> dict[str, Any]:
     """The place of a header's file among segments; nothing in a file that is none."""
     about = segment.header.get("segment")
     return about if isinstance(about, dict) else {}
-
-
-def _number_of(kinds: list[str], name: str) -> int:
-    if name not in kinds:
-        kinds.append(name)
-    return kinds.index(name)

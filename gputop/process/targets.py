@@ -42,17 +42,12 @@ def named(pid: int) -> str:
     return f"process {pid} ({escape_text(str(facts['name']))})" if facts else f"process {pid}"
 
 
-def maps_cuda(pid: int) -> bool:
-    """Whether a process has a CUDA library mapped, as far as it may be read."""
-    return next(libraries.mappings((pid,)), None) is not None
-
-
 def without_cuda(pids: tuple[int, ...]) -> str:
     """A sentence when none of these processes maps a CUDA library; "" when one does, or may not be read.
 
     It names the descendants that do.
     """
-    if any(maps_cuda(pid) or not os.access(f"/proc/{pid}/maps", os.R_OK) for pid in pids):
+    if any(libraries.maps_cuda(pid) or not os.access(f"/proc/{pid}/maps", os.R_OK) for pid in pids):
         return ""
     who = named(pids[0]) if len(pids) == 1 else f"processes {', '.join(map(str, pids))}"
     verb = "maps" if len(pids) == 1 else "map"
@@ -71,7 +66,7 @@ def without_cuda(pids: tuple[int, ...]) -> str:
 
 def children_with_cuda(pids: tuple[int, ...]) -> list[int]:
     """The descendants of processes that have a CUDA library mapped."""
-    return sorted(pid for pid in descendants(pids) - set(pids) if maps_cuda(pid))
+    return sorted(pid for pid in descendants(pids) - set(pids) if libraries.maps_cuda(pid))
 
 
 def _absent(pid: int, as_root: str) -> str:

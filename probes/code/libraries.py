@@ -150,6 +150,11 @@ def mappings(pids: Iterable[int], also: Collection[str] = ()) -> Iterator[Mapped
                 yield mapping
 
 
+def maps_cuda(pid: int) -> bool:
+    """True if a process has a CUDA or NCCL library mapped, as far as it may be read."""
+    return next(mappings((pid,)), None) is not None
+
+
 def layer(mapping: Mapped) -> str:
     """The layer of a mapped library, "" when it is not a traced one."""
     kind = classify(file_name(mapping.path))

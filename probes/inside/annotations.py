@@ -134,7 +134,8 @@ class Annotations:
             return ""
         mine = self._open.get(one.pid, [])
         if act == "begin":
-            if len(mine) >= MOST_OPEN or (not mine and self._processes_of(one.uid) >= _MOST_PROCESSES):
+            processes = sum(rows[0].uid == one.uid for rows in self._open.values()) if not mine else 0
+            if len(mine) >= MOST_OPEN or processes >= _MOST_PROCESSES:
                 return "more ranges have begun than are kept"
             self._open.setdefault(one.pid, []).append(one)
             return ""
@@ -145,9 +146,6 @@ class Annotations:
                     del self._open[one.pid]
                 return ""
         return "a range ends that has not begun"
-
-    def _processes_of(self, uid: int) -> int:
-        return sum(rows[0].uid == uid for rows in self._open.values())
 
     def _finish(self, one: _Open, end: int) -> None:
         if len(self._done) < _MOST_ROWS:

@@ -248,17 +248,13 @@ class Inside:
         calls["launches"][order] &= open_ == 0
         self._capturing[pid] = int(open_[-1])
 
-    def _know(self, gpus: Sample | None) -> None:
-        """By the UUIDs of the machine's GPUs a process's devices get their numbers."""
-        for gpu in listed_gpus(gpus):
-            if isinstance(gpu.get("uuid"), str) and isinstance(gpu.get("index"), int):
-                self._gpus[gpu["uuid"].removeprefix("GPU-").replace("-", "")] = gpu["index"]
-
     # -- reporting ----------------------------------------------------------------------------------
 
     def at_mark(self, mark_ns: int, gpus: Sample | None, *, last: bool = False) -> Iterator[Sample]:
         """The activities since the mark before, as samples."""
-        self._know(gpus)
+        for gpu in listed_gpus(gpus):
+            if isinstance(gpu.get("uuid"), str) and isinstance(gpu.get("index"), int):
+                self._gpus[gpu["uuid"].removeprefix("GPU-").replace("-", "")] = gpu["index"]
         count, lost, since = 0, 0, mark_ns
         for pid, process in list(self._processes.items()):
             before, ended = process.whole_ns, pid in self._ended

@@ -211,21 +211,17 @@ class GpuReader:
         return bool(self.lost) or (self._rounds > 1 and len(self._queried) == len(QUESTIONS))
 
 
-# -- the questions --------------------------------------------------------------------------
+# -- the queries ---------------------------------------------------------------------------
 
 
 def _of(read: Callable[[Any], Any]) -> Callable[[GpuReader], tuple[Any, ...]]:
-    """A question with one answer that needs the handle alone."""
+    """A query with one answer that needs the handle alone."""
     return lambda gpu: (read(gpu.handle),)
 
 
 def _utilization(gpu: GpuReader) -> tuple[int, int]:
     rates = pynvml.nvmlDeviceGetUtilizationRates(gpu.handle)
     return rates.gpu, rates.memory
-
-
-def _utilization_samples(gpu: GpuReader) -> tuple[list[list[int]]]:
-    return (gpu.samples.read(gpu.handle),)
 
 
 def _memory(gpu: GpuReader) -> tuple[int, int]:
@@ -269,10 +265,6 @@ def _links(gpu: GpuReader) -> tuple[int, int]:
         raise RefusalError("the counters were reset")
     seconds = max((now - before[0]) / 1e9, 1e-6)
     return tuple(int((gpu.links[at] - before[at]) * _KIB / seconds) for at in (1, 2))  # type: ignore[return-value]
-
-
-def _clients(gpu: GpuReader) -> tuple[list[dict[str, Any]]]:
-    return (nvml_processes.held(gpu.handle),)
 
 
 def _process_utilization(gpu: GpuReader) -> tuple[dict[str, Any]]:
@@ -334,30 +326,30 @@ def _compute_mode(handle: Any) -> str:
     return _COMPUTE_MODES.get(mode, str(mode))
 
 
-def _bus_id(handle: Any) -> str | bytes:
-    text: str | bytes = pynvml.nvmlDeviceGetPciInfo(handle).busId
-    return text
-
-
 _SM, _MEM, _CELSIUS = pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM, pynvml.NVML_TEMPERATURE_GPU
 # The order is that of their first time. NVML's units: milliwatts, degrees Celsius, MHz, KB/s.
 QUESTIONS: tuple[NvmlQuery, ...] = (
     NvmlQuery(("mig_enabled", "mig"), _mig, _SOON, at_once=True),  # first: it explains refusals of others
     NvmlQuery(("utilization_percent", "memory_utilization_percent"), _utilization),
-    NvmlQuery(("utilization_samples",), _utilization_samples),
+    NvmlQuery(("utilization_samples",), lambda gpu: (gpu.samples.read(gpu.handle),)),
     NvmlQuery(("memory_used_bytes", "memory_total_bytes"), _memory),
     NvmlQuery(("power_milliwatts",), _of(pynvml.nvmlDeviceGetPowerUsage)),
     NvmlQuery(("temperature_celsius",), _of(lambda gpu: pynvml.nvmlDeviceGetTemperature(gpu, _CELSIUS))),
     NvmlQuery(("sm_clock_mhz",), _clock(_SM)),
     NvmlQuery(("memory_clock_mhz",), _clock(_MEM)),
     NvmlQuery(("clock_event_reasons",), _of(_clock_event_reasons)),  # bits of nvmlClocksEventReasons
-    NvmlQuery(("clients",), _clients),
+    NvmlQuery(("clients",), _of(nvml_processes.held)),
     NvmlQuery(("process_utilization",), _process_utilization),
     NvmlQuery(SHARES, _activity),
     NvmlQuery(("nvlink_tx_bytes_per_second", "nvlink_rx_bytes_per_second"), _links),
     NvmlQuery(("name",), _identity(pynvml.nvmlDeviceGetName), _HARDLY_EVER, at_once=True),
     NvmlQuery(("uuid",), _identity(pynvml.nvmlDeviceGetUUID), _HARDLY_EVER, at_once=True),
-    NvmlQuery(("pci_bus_id",), _identity(_bus_id), _HARDLY_EVER, at_once=True),
+    NvmlQuery(
+        ("pci_bus_id",),
+        _identity(lambda gpu: pynvml.nvmlDeviceGetPciInfo(gpu).busId),
+        _HARDLY_EVER,
+        at_once=True,
+    ),
     NvmlQuery(
         ("power_limit_milliwatts",), _of(pynvml.nvmlDeviceGetEnforcedPowerLimit), _SELDOM, at_once=True
     ),

@@ -77,13 +77,9 @@ class _Finder:
             if size is None:
                 continue
             sizes[pid] = size
-            if size != self._sizes.get(pid) and _maps_cuda(pid):
+            if size != self._sizes.get(pid) and libraries.maps_cuda(pid):
                 yield pid
         self._sizes = sizes
-
-
-def _maps_cuda(pid: int) -> bool:
-    return next(libraries.mappings((pid,)), None) is not None
 
 
 class _Watched:

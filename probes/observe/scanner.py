@@ -204,7 +204,8 @@ class Scanner:
         """Has a process scanned at its user's turn, some mappings at a time."""
         if not self._wanted(pid):
             return
-        user, rest = users.of(pid), sorted(found, key=_calling_order)
+        rest = sorted(found, key=lambda mapping: libraries.calling_order(libraries.layer(mapping)))
+        user = users.of(pid)
         drives = any(libraries.layer(mapping) == api.DRIVER for mapping in rest)
         for first in range(0, max(len(rest), 1), AT_ONCE):
             part = tuple(rest[first : first + AT_ONCE])
@@ -421,7 +422,3 @@ class Scanner:
         self._gone.add(target.identity)
         libraries.forget(target.identity)
         self._behind = True
-
-
-def _calling_order(mapping: Mapped) -> int:
-    return libraries.calling_order(libraries.layer(mapping))

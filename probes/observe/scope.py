@@ -129,7 +129,7 @@ class Scope:
 
 
 def has_cuda(pid: int) -> bool:
-    """True if a process has a CUDA library mapped."""
+    """True if a process has the CUDA driver mapped."""
     return any(libraries.layer(mapping) == api.DRIVER for mapping in libraries.mappings((pid,)))
 
 

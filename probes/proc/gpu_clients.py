@@ -46,7 +46,7 @@ class GpuClients:
         return frozenset(pid for pid, (start, _looked) in self._known.items() if start)
 
     def _facts(self, pid: int) -> dict[str, Any] | None:
-        if not self._own_numbers and next(libraries.mappings((pid,)), None) is None:
+        if not self._own_numbers and not libraries.maps_cuda(pid):
             return None
         return procfs.process_facts(pid)
 

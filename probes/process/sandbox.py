@@ -88,7 +88,7 @@ def confine(limits: Limits, allowed: Iterable[str], *, refused: Refused = Refuse
         OSError: A part of it failed; the process must not go on.
     """
     limit(limits)
-    drop_capabilities_for_good()
+    keep_within(0)
     if os.geteuid() == 0:
         become_nobody()
     drop_capabilities()
@@ -109,11 +109,6 @@ def limit(limits: Limits) -> None:
         held = resource.getrlimit(what)[1]
         value = most if held == resource.RLIM_INFINITY else min(most, held)
         resource.setrlimit(what, (value, value))
-
-
-def drop_capabilities_for_good() -> None:
-    """Empties the bounding set: no program that is executed later has a capability. Needs CAP_SETPCAP."""
-    keep_within(0)
 
 
 def keep_within(capabilities: int) -> None:

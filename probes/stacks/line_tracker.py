@@ -384,7 +384,7 @@ class Lines(Hears):
     def _problem(self, pid: int, why: str) -> None:
         if (pid, why) in self._reported or not self._wanted(pid):
             return
-        if self._others.options.watch_all and next(libraries.mappings((pid,)), None) is None:
+        if self._others.options.watch_all and not libraries.maps_cuda(pid):
             return  # one of the machine's many programs without CUDA calls; reported when it maps CUDA
         if len(self._reported) >= _MOST_REPORTED:
             self._reported.clear()
