@@ -53,7 +53,7 @@ def test_open_threads_of_a_damaged_file_are_those_of_whom_all_is_known(ended: li
     assert list(OpenThreads.from_sample(data).tid) == [2, 3][: min(len(ended), 2) - 1]
 
 
-def test_threads_of_one_process_are_told_apart_as_who_had_the_cpu() -> None:
+def test_threads_of_one_process_are_distinguished_as_who_had_the_cpu() -> None:
     window = OccupancyWindow()
     window.add(
         joined(
@@ -82,7 +82,7 @@ def test_each_of_several_waits_is_cut_where_its_own_thread_moved() -> None:
         assert found[tid, 2, 2] == 100 - tid
 
 
-def test_an_on_cpu_slice_is_remembered_for_as_many_ticks_as_asked_for_and_no_longer() -> None:
+def test_an_on_cpu_slice_is_remembered_for_as_many_ticks_as_requested_and_no_longer() -> None:
     for ticks, expected in ((3, {(50, 1, 1): 100}), (4, {})):
         window = OccupancyWindow()
         window.add(event(Kind.OCCUPANT, START + 100, pid=1, tid=1, duration=100, cpu=0))

@@ -157,7 +157,7 @@ def test_a_webhook_is_told_each_once_and_not_more_often_than_its_bounds(
     alarms.close()
 
 
-def test_who_does_not_answer_is_said_and_nothing_else_stops(
+def test_who_does_not_answer_is_reported_and_nothing_else_stops(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     alarms = told_of(tmp_path, AlertTargets(("/nonexistent/page",), "http://127.0.0.1:9/secret"), ["one"])

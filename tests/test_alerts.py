@@ -182,7 +182,7 @@ def test_the_named_rules_are_those_of_prometheus() -> None:
             assert rule.over_ns == (int(over[1]) * 60 * S if over else 0), name
 
 
-def test_every_figure_is_read_from_a_frame_and_told_with_its_unit() -> None:
+def test_every_figure_is_read_from_a_frame_and_reported_with_its_unit() -> None:
     for name, figure in FIGURES.items():
         rule = parse(f"{name} > 0")
         now = 100 * S
@@ -192,7 +192,7 @@ def test_every_figure_is_read_from_a_frame_and_told_with_its_unit() -> None:
             assert some[0].text().endswith(f" {figure.unit}")
 
 
-def test_rules_of_the_preferences_are_read_and_wrong_ones_are_said(tmp_path: Path) -> None:
+def test_rules_of_the_preferences_are_read_and_wrong_ones_are_reported(tmp_path: Path) -> None:
     file = tmp_path / "config.toml"
     file.write_text('alerts = ["idle > 50 for 5m", "CudaErrors", "nonsense", 7]\n')
     file.chmod(0o600)

@@ -199,7 +199,7 @@ def sent(found: list[Datagram], count: int) -> list[Datagram]:
     return found
 
 
-def test_the_kernel_tells_who_sent_it_and_when(own: tuple[list[Datagram], str]) -> None:
+def test_the_kernel_reports_who_sent_it_and_when(own: tuple[list[Datagram], str]) -> None:
     found, address = own
     body = "import socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
     body += "s.sendto(b'{\"begin\": \"x\", \"pid\": 1}', sys.argv[1].replace('@', '\\0', 1))"

@@ -75,7 +75,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Driver:
 
 
 @pytest.mark.parametrize("by_s", [-3600, -10, -0.5, 0.5, 10, 3600])
-def test_each_sample_of_a_gpu_is_told_once_with_its_time_though_the_clock_is_set(
+def test_each_sample_of_a_gpu_is_reported_once_with_its_time_though_the_clock_is_set(
     driver: Driver, by_s: float
 ) -> None:
     samples, told = nvml_samples.UtilizationSamples(), []

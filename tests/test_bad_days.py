@@ -46,7 +46,7 @@ def test_closed_standard_streams_are_no_files_of_ours(closed: tuple[int, ...], t
     reader.close()
 
 
-def test_a_full_output_is_told() -> None:
+def test_a_full_output_is_reported() -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*GPUTOP, "stats", str(RECORDING)],

@@ -133,7 +133,7 @@ class Flood:
         return [self.record.ljust(104, b"\0")] * 40
 
 
-def test_mappings_that_nobody_looks_at_are_not_kept_for_ever_and_said_to_be_lost(
+def test_mappings_that_nobody_looks_at_are_not_kept_for_ever_and_reported_to_be_lost(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(mmap_events, "MOST_FOUND", 100)

@@ -39,7 +39,9 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (ImportError("no module named x"), ""),
     ],
 )
-def test_what_has_run_out_is_told_and_nothing_else_is_taken_for_it(error: Exception, said: str) -> None:
+def test_what_has_run_out_is_reported_and_nothing_else_is_mistaken_for_it(
+    error: Exception, said: str
+) -> None:
     assert said in refused(error)
     assert bool(said) == bool(refused(error))
 

@@ -26,7 +26,7 @@ def python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", ENDING)
-def test_a_signal_that_a_library_swallows_is_told_once_and_ends_the_block(number: signal.Signals) -> None:
+def test_a_signal_that_a_library_swallows_is_reported_once_and_ends_the_block(number: signal.Signals) -> None:
     """Numpy does so with what is raised while it looks for an attribute."""
     told: list[int] = []
 

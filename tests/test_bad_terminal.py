@@ -57,7 +57,7 @@ def test_a_crash_gives_the_terminal_back_and_says_so_outside_of_the_screen(numbe
         os.close(slave)
 
 
-def test_who_ends_by_himself_is_not_said_to_have_crashed() -> None:
+def test_who_ends_by_himself_is_not_reported_to_have_crashed() -> None:
     master, slave = pty.openpty()
     process = started(slave)
     try:

@@ -183,14 +183,14 @@ def test_without_bcc_what_it_compiled_is_not_used(folder: Path, bcc: FakeCompile
     assert bcc.texts == ["text", "text"], "it is asked, and says what is missing"
 
 
-def test_an_entry_that_cannot_be_replaced_is_told(folder: Path, bcc: FakeCompiler) -> None:
+def test_an_entry_that_cannot_be_replaced_is_reported(folder: Path, bcc: FakeCompiler) -> None:
     (folder / compiled.key_of("text")).mkdir()
     made = compiled.compiled("text", folder)
     assert (made.cached, made.problem) == (False, f"{folder} cannot be written: Is a directory")
     assert made.programs == {"probe": b"probe"}
 
 
-def test_a_folder_that_cannot_be_used_is_told_and_nothing_else_changes(
+def test_a_folder_that_cannot_be_used_is_reported_and_nothing_else_changes(
     folder: Path, bcc: FakeCompiler
 ) -> None:
     open_to_all(folder)
@@ -203,7 +203,7 @@ def test_a_folder_that_cannot_be_used_is_told_and_nothing_else_changes(
 @pytest.mark.parametrize(
     "said", ["{}", "[" * 100_000, '{"maps": [{}], "programs": {}, "files": []}', "null", "é"]
 )
-def test_an_answer_of_the_compiler_that_is_none_is_told_and_not_kept(
+def test_an_answer_of_the_compiler_that_is_none_is_reported_and_not_kept(
     said: str, folder: Path, bcc: FakeCompiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(compiled, "compile_in_child", lambda _text: said.encode("latin-1"))

@@ -117,7 +117,7 @@ def test_a_kernel_before_5_15_is_named_as_too_old(monkeypatch: pytest.MonkeyPatc
     assert said == "Linux 5.15 or later is needed for live tracing, this is 5.10.0-28-amd64"
 
 
-def test_a_forced_way_of_attaching_is_said() -> None:
+def test_a_forced_way_of_attaching_is_reported() -> None:
     section = check_kernel.kernel_section(check_kernel.read_kernel({"GPUTOP_ATTACH": "perf"}))
     assert "GPUTOP_ATTACH=perf" in texts(section, NOTE)
     assert not section.blocks
@@ -139,7 +139,7 @@ def test_absent_type_information_is_missing_with_the_kernel_option(
     assert "CONFIG_DEBUG_INFO_BTF" in texts(section, MISSING)
 
 
-def test_a_masked_sys_is_told_from_a_kernel_without_type_information(
+def test_a_masked_sys_is_distinguished_from_a_kernel_without_type_information(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(btf, "VMLINUX", tmp_path / "kernel" / "btf" / "vmlinux")
@@ -171,7 +171,7 @@ def test_without_root_what_still_works_and_sudo_are_named() -> None:
     assert "NVML" in texts(section, NOTE)
 
 
-def test_two_capabilities_are_enough_and_what_they_leave_out_is_said() -> None:
+def test_two_capabilities_are_enough_and_what_they_leave_out_is_reported() -> None:
     section = check_rights.rights_section(replace(NO_RIGHTS, cap_bpf=True, cap_perfmon=True))
     assert not section.blocks
     assert "not root, but with enough capabilities: CAP_BPF, CAP_PERFMON" in texts(section, OK)
@@ -194,7 +194,7 @@ def test_only_lockdown_for_confidentiality_stops_tracing(mode: str, blocks: bool
     assert ("lockdown=integrity" in texts(section, MISSING)) is blocks
 
 
-def test_a_seccomp_filter_is_told_with_the_container_s_option() -> None:
+def test_a_seccomp_filter_is_reported_with_the_container_s_option() -> None:
     section = check_rights.rights_section(replace(ALL_RIGHTS, seccomp=2))
     assert not section.blocks, "a filter may let bpf(2) through: the trial decides"
     assert "seccomp=unconfined" in texts(section, NOTE)
@@ -205,12 +205,12 @@ def test_a_seccomp_filter_is_told_with_the_container_s_option() -> None:
     ("found", "meaning"),
     [(ALL_RIGHTS, "does not matter with CAP_PERFMON"), (NO_RIGHTS, "not the obstacle")],
 )
-def test_perf_event_paranoid_is_told_with_what_it_means(found: Rights, meaning: str) -> None:
+def test_perf_event_paranoid_is_reported_with_what_it_means(found: Rights, meaning: str) -> None:
     section = check_rights.rights_section(replace(found, perf_event_paranoid=4))
     assert f"perf_event_paranoid is 4: {meaning}" in texts(section, NOTE)
 
 
-def test_processes_that_proc_hides_are_told() -> None:
+def test_processes_that_proc_hides_are_reported() -> None:
     assert "hidepid" in texts(check_rights.rights_section(replace(ALL_RIGHTS, hidepid=True)), NOTE)
 
 
@@ -255,7 +255,7 @@ def test_pypi_s_bcc_is_named_as_another_package(tmp_path: Path) -> None:
 # -- tracing, NVML, the whole -------------------------------------------------------------------
 
 
-def test_what_the_kernel_refuses_is_told_and_its_log_kept() -> None:
+def test_what_the_kernel_refuses_is_reported_and_its_log_kept() -> None:
     section = check_tracing.tracing_section(
         check_tracing.Trial(True, error="the kernel said no", log=("R1 invalid",))
     )
@@ -279,7 +279,9 @@ LOADED = check_tracing.Trial(
         (replace(LOADED, cache="", cache_problem="no home"), NOTE, "set HOME"),
     ],
 )
-def test_whether_the_programs_are_kept_is_told(trial: check_tracing.Trial, status: str, said: str) -> None:
+def test_whether_the_programs_are_kept_is_reported(
+    trial: check_tracing.Trial, status: str, said: str
+) -> None:
     section = check_tracing.tracing_section(trial)
     assert said in texts(section, status)
     assert not section.blocks

@@ -55,7 +55,7 @@ def build(folder: Path, body: str) -> Path:
 
 @needs_root
 @pytest.mark.parametrize("whose", ["file", "folder", "group", "world"])
-def test_what_others_may_have_written_is_called_only_when_asked_for(tmp_path: Path, whose: str) -> None:
+def test_what_others_may_have_written_is_called_only_when_requested(tmp_path: Path, whose: str) -> None:
     folder = tmp_path / "lib"
     folder.mkdir()
     for each in (tmp_path, *tmp_path.parents[:-2]):  # nobody must reach it
@@ -76,7 +76,7 @@ def test_what_others_may_have_written_is_called_only_when_asked_for(tmp_path: Pa
 
 
 @needs_root
-def test_a_container_s_library_is_called_only_when_asked_for(tmp_path: Path) -> None:
+def test_a_container_s_library_is_called_only_when_requested(tmp_path: Path) -> None:
     """It has the very path of one of this machine's, and another content."""
     (tmp_path / "inside").mkdir()
     build(tmp_path, "*version = 1;")
@@ -99,7 +99,7 @@ def test_a_container_s_library_is_called_only_when_asked_for(tmp_path: Path) -> 
     assert selfhit.call(tmp_path / "libcudart.so.12", SYMBOL).version == 1
 
 
-def test_what_was_left_out_is_said_with_the_flag_that_asks_for_it() -> None:
+def test_what_was_left_out_is_reported_with_the_flag_that_asks_for_it() -> None:
     hit = SelfHit(SYMBOL, 0, 0, "/home/eve belongs to user 1001, who may have written it", withheld=True)
     section = check_libraries.libraries_section([replace(CUDART, self_hit=hit)])
     assert not section.blocks

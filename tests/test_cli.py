@@ -187,7 +187,7 @@ def test_a_reader_that_goes_away_is_no_error(recording: Path) -> None:
         assert (done.stderr, done.returncode) == (b"", 141)
 
 
-def test_output_that_cannot_be_written_is_told(recording: Path) -> None:
+def test_output_that_cannot_be_written_is_reported(recording: Path) -> None:
     with open("/dev/full", "w") as full:
         done = subprocess.run(
             [*GPUTOP, "stats", str(recording)],
@@ -362,7 +362,7 @@ def test_a_terminal_of_20_by_5_is_no_reason_to_fail(recording: Path) -> None:
 
 
 @pytest.mark.ebpf
-def test_the_live_screen_gives_the_terminal_back_and_tells_where_the_command_is() -> None:
+def test_the_live_screen_gives_the_terminal_back_and_shows_where_the_command_is() -> None:
     words = ("--", "sleep", "4")
     status, output, restored = on_terminal(*words, rows=24, columns=80, keys=b"q")
     after = output.rsplit("\x1b[?1049l", 1)[1]

@@ -131,7 +131,7 @@ def test_every_row_names_a_file_of_its_own() -> None:
     assert all(row.typed.split()[0] == name for name, row in TABLE.items())
 
 
-def test_the_page_for_contributors_tells_what_a_command_takes() -> None:
+def test_the_page_for_contributors_shows_what_a_command_takes() -> None:
     text = (ROOT / "docs" / "contributing.md").read_text()
     row = next(line for line in text.splitlines() if line.startswith("| add a command |"))
     assert "its row in a group of `gputop/commands/overview.py`" in row
@@ -315,7 +315,7 @@ def test_what_is_short_shows_no_bar() -> None:
     assert (status, drawn) == (0, "")
 
 
-def test_of_a_recording_behind_options_it_is_said_where_it_belongs(
+def test_of_a_recording_behind_options_it_is_reported_where_it_belongs(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)

@@ -198,7 +198,7 @@ def evidence_of_file(path: Path) -> Any:
 
 
 @pytest.mark.long
-def test_what_is_not_kept_is_said_wherever_the_recording_is_shown(around: tuple[Path, Path, int]) -> None:
+def test_what_is_not_kept_is_reported_wherever_the_recording_is_shown(around: tuple[Path, Path, int]) -> None:
     full, less, _moment = around
     found = json.loads(run("inspect", "--json", str(less)).stdout)
     assert_documented(found)

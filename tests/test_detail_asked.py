@@ -56,7 +56,7 @@ def ticks(told: list[Item]) -> list[list[Item]]:
     return found
 
 
-def test_a_thread_whose_switches_were_not_kept_is_not_said_to_run() -> None:
+def test_a_thread_whose_switches_were_not_kept_is_not_reported_to_run() -> None:
     """Of the first half every record is kept, of the second one sums."""
     header, told = read(STORM)
     parts, reducer, gatherer = ticks(told), Reducer(int(header["start_ns"])), Gatherer(header)

@@ -87,7 +87,7 @@ def test_v_logs_to_standard_error_and_leaves_the_output_alone(recording: Path) -
     assert "INFO gputop.process.diagnostics [MainThread] Python 3" in done.stderr
 
 
-def test_a_second_v_tells_more(tmp_path: Path) -> None:
+def test_a_second_v_shows_more(tmp_path: Path) -> None:
     missing = str(tmp_path / "none")
     once, twice = (run("stats", flag, missing) for flag in ("-v", "-vv"))
     assert "Traceback" not in once.stderr

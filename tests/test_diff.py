@@ -83,7 +83,7 @@ def noisy(count: int, usual_ns: int, seed: int) -> list[int]:
     return (np.random.default_rng(seed).normal(1, 0.1, count) * usual_ns).astype(int).tolist()
 
 
-def test_a_removed_gap_is_told_in_a_sentence() -> None:
+def test_a_removed_gap_is_reported_in_a_sentence() -> None:
     found = diff(program([6 * MS] * 60), program([20 * US] * 200))
     assert found.unit is Unit.STEP
     assert found.sentence.startswith(
@@ -126,7 +126,7 @@ def test_the_length_of_a_recording_does_not_matter(before: int, after: int) -> N
 
 
 @pytest.mark.slow
-def test_chance_is_seldom_taken_for_a_change() -> None:
+def test_chance_is_seldom_mistaken_for_a_change() -> None:
     seen = sum(
         diff(program(noisy(60, 6 * MS, seed)), program(noisy(60, 6 * MS, seed + 100)))
         .measure("duration_ns")
@@ -142,7 +142,7 @@ def test_a_small_change_of_regular_steps_is_clear() -> None:
     )
 
 
-def test_one_long_step_is_not_counted_and_told() -> None:
+def test_one_long_step_is_not_counted_and_reported() -> None:
     gaps = [6 * MS] * 60
     gaps[30] = 900 * MS
     found = diff(program(gaps), program([6 * MS] * 60))
@@ -213,7 +213,7 @@ def recording(path: Path, stream: list[Item]) -> Path:
 
 
 @pytest.mark.parametrize(("proved_ns", "told"), [(60 * US, "up to 6.2ms"), (350 * MS, "5.8ms")])
-def test_a_loss_that_is_hardly_proved_is_told_by_what_it_is_at_most(proved_ns: int, told: str) -> None:
+def test_a_loss_that_is_hardly_proved_is_reported_by_what_it_is_at_most(proved_ns: int, told: str) -> None:
     found = diff(program([6 * MS] * 60), program([20 * US] * 200))
     (loss,) = found.before.report.findings
     estimated = replace(loss, loss=Range(proved_ns, 370 * MS, 360 * MS))

@@ -111,7 +111,7 @@ def test_what_the_recorder_added_up_is_what_its_file_says(tmp_path: Path) -> Non
     assert told(stats_to_json(totals.stats_of(reader, SILENT))) == WAITS
 
 
-def test_sums_in_place_of_records_tell_them_too_and_older_ones_make_them_unknown() -> None:
+def test_sums_in_place_of_records_show_them_too_and_older_ones_make_them_unknown() -> None:
     stream = recording()
     sums = tally(stream[2:5]).payload()
     known = [*stream[:2], Sample(SUMS, START, sums), *stream[5:]]
@@ -121,7 +121,7 @@ def test_sums_in_place_of_records_tell_them_too_and_older_ones_make_them_unknown
     assert told(stats_to_json(collect(HEADER, unknown))) == []
 
 
-def test_totals_of_an_older_recorder_are_not_believed_where_the_records_tell_more() -> None:
+def test_totals_of_an_older_recorder_are_not_believed_where_the_records_show_more() -> None:
     older = {
         key: value for key, value in tally(recording()).payload().items() if key not in ("disk", "files")
     }

@@ -177,7 +177,7 @@ def test_joules_are_short(joules: float, text: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_recording_tells_the_energy_of_its_own_samples() -> None:
+def test_a_recording_reports_the_energy_of_its_own_samples() -> None:
     path = RECORDINGS / "dataloader.msgpack"
     report = explain(str(path))
     assert report.energy is not None

@@ -113,7 +113,7 @@ def test_a_storm_names_who_had_the_cpu_with_shares_of_the_time_waited() -> None:
     assert storm.occupants[0].fraction == pytest.approx(1)
 
 
-def test_a_storm_is_told_only_after_two_seconds() -> None:
+def test_a_storm_is_reported_only_after_two_seconds() -> None:
     assert not any(frame.storms for frame in play(storm_session(600, MS // 2))[:7])
 
 

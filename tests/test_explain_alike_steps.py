@@ -65,7 +65,7 @@ def test_requests_in_turns_on_two_gpus_are_steps_of_their_own() -> None:
 
 
 @pytest.mark.parametrize("parts", [2, 3, 7])
-def test_where_only_times_tell_parts_apart_the_text_says_so(parts: int) -> None:
+def test_where_only_times_distinguish_parts_the_text_says_so(parts: int) -> None:
     loop = Loop()
     for _ in range(STEPS):
         for _ in range(parts):

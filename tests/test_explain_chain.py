@@ -200,7 +200,7 @@ def test_who_is_off_its_cpu_at_the_end_is_not_on_it() -> None:
     assert (11, "QUEUED", 6000, 15_000) in pieces(program)
 
 
-def test_the_enqueuers_calls_are_told_apart() -> None:
+def test_the_enqueuers_calls_are_distinguished() -> None:
     program = gap()
     program.off(5, 8)
     program.call("cudaMalloc", 4000, 9000)

@@ -53,7 +53,7 @@ def test_kernels_that_hide_their_collectives_are_not_blamed(active: float) -> No
     assert "C47" not in told(seen(reduced(), active))
 
 
-def test_without_gpm_nothing_is_said() -> None:
+def test_without_gpm_nothing_is_reported() -> None:
     program = reduced()
     program.samples = [sample for sample in program.samples if sample.kind != GPUS]
     assert "C47" not in told(program)

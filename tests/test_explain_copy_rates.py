@@ -72,7 +72,7 @@ def learned(program: Program) -> dict[tuple[int, bool], Rate]:
 
 
 @pytest.mark.parametrize("rate", RATES[:2])
-def test_a_pinned_copy_that_is_waited_for_tells_its_rate(rate: float) -> None:
+def test_a_pinned_copy_that_is_waited_for_shows_its_rate(rate: float) -> None:
     found = learned(made(pinned_and_waited_for, rate))[H2D, True]
     assert found.ns == pytest.approx(1 / rate, rel=found.error)
 
@@ -141,12 +141,12 @@ def told(folder: Path, kind: str, rate: float) -> tuple[float, float, tuple[floa
         "both-async",
     ],
 )
-def test_the_told_error_of_a_program_that_copies_holds(kind: str, rate: float, tmp_path: Path) -> None:
+def test_the_reported_error_of_a_program_that_copies_holds(kind: str, rate: float, tmp_path: Path) -> None:
     share, error, (idle, without_work) = told(tmp_path / "run", kind, rate)
     assert max(share - idle, without_work - share) <= error + 0.01, f"{share:.3f} told, {idle:.3f} true"
 
 
-def test_a_copy_whose_end_a_wait_tells_is_no_part_of_the_error() -> None:
+def test_a_copy_whose_end_a_wait_shows_is_no_part_of_the_error() -> None:
     """Behind kernels that nobody waited for, its rate is not learned; yet its wait ends with it."""
     program = started()
     at = 1_000

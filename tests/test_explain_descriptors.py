@@ -88,12 +88,12 @@ def test_a_timer_is_sleep() -> None:
     assert set(reading((0, "anon:timerfd")).evidence().slices["wait"].tolist()) == {Wait.SLEEP}
 
 
-def test_a_file_whose_end_no_device_told_may_be_another_thread_s_work() -> None:
+def test_a_file_whose_end_no_device_reported_may_be_another_thread_s_work() -> None:
     slices = reading((0, DATA), flags=0).evidence().slices
     assert set(slices["wait"].tolist()) == {Wait.READ}
 
 
-def test_a_descriptor_that_nobody_told_of_is_judged_by_the_system_call_alone() -> None:
+def test_an_unreported_descriptor_is_judged_by_the_system_call_alone() -> None:
     found = finding(reading())
     assert found is not None
     assert found.cause == "C18"

@@ -63,7 +63,7 @@ def test_each_class_has_its_words() -> None:
         pytest.param([Deed("send", size=2_048), Deed("host", 10)] * 40 + launches([500] * 2), "copy"),
     ],
 )
-def test_loops_that_nobody_waits_for_are_told_apart(step: list[Deed], kind: str) -> None:
+def test_loops_that_nobody_waits_for_are_distinguished(step: list[Deed], kind: str) -> None:
     machine = Machine()
     while machine.length < 3 * SECOND:
         machine.run(step)
@@ -184,7 +184,7 @@ def busy(**figures: float) -> Diagnosis:
         (20, 30, 10, "compute", "a larger batch"),
     ],
 )
-def test_gpm_tells_what_a_busy_gpu_is_busy_with(
+def test_gpm_reports_what_a_busy_gpu_is_busy_with(
     sm: float, tensor: float, dram: float, kind: str, words: str
 ) -> None:
     found = busy(sm_active_percent=sm, tensor_active_percent=tensor, dram_bandwidth_percent=dram)
@@ -206,7 +206,7 @@ def test_without_gpm_it_is_a_hint(memory: float, kind: str) -> None:
     assert any("NVML" in said for said in found.evidence)
 
 
-def test_a_busy_gpu_of_which_nothing_more_is_told_has_no_class() -> None:
+def test_a_busy_gpu_of_which_nothing_more_is_reported_has_no_class() -> None:
     found = busy()
     assert (found.kind, found.advice, str(found.level)) == (None, (), "hint")
 

@@ -107,7 +107,7 @@ def test_what_lies_between_the_reads_of_a_loop_goes_back_to_them() -> None:
     assert max(named(found).items(), key=lambda one: one[1])[0] == "C02"
 
 
-def test_gaps_between_reads_are_told_with_the_size_and_the_number_of_the_reads() -> None:
+def test_gaps_between_reads_are_reported_with_the_size_and_the_number_of_the_reads() -> None:
     """Those behind the reads themselves may be another cause's: an agent whose every action is read."""
     found = scene([*paced(30, 30), *READING])
     between = found.gaps.estimated & (read_between(found) >= 0)

@@ -109,7 +109,7 @@ def test_what_runs_ahead_is_idle_from_the_end_of_its_queue_on() -> None:
     assert " (strong) at " in event.text()
 
 
-def test_both_agree_or_it_is_said_that_they_do_not() -> None:
+def test_both_agree_or_it_is_reported_that_they_do_not() -> None:
     program = fed(waits_every=10, kernel_us=1_000)
     seen_by_nvml(program, 0.5)
     assert only(program.analysis()).agrees

@@ -41,7 +41,7 @@ def test_copies_and_communication_are_exposed_where_nothing_else_runs() -> None:
     ("lag", "ahead", "said"),
     [(600, 1.0, "the host is ahead of the GPU"), (2, 0.0, "the host does not get ahead")],
 )
-def test_queue_delay_tells_a_head_start_from_starvation(lag: int, ahead: float, said: str) -> None:
+def test_queue_delay_shows_a_head_start_from_starvation(lag: int, ahead: float, said: str) -> None:
     traced = Traced()
     traced.gives(0, 1, (2, 990), name="first")
     for step in range(1, 41):

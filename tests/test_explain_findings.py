@@ -72,7 +72,7 @@ def test_what_is_read_decides(size: int, cause: str) -> None:
     assert only(program.report()).cause == cause
 
 
-def test_the_evidence_says_which_of_a_findings_gaps_it_tells_of() -> None:
+def test_the_evidence_says_which_of_a_findings_gaps_it_covers() -> None:
     """Many short ones are among its gaps, and add up to little."""
     program, now = loop(20), 20 * (BUSY + 5000)
     for _ in range(60):
@@ -120,7 +120,7 @@ def test_a_single_long_gap_is_an_event_and_no_finding() -> None:
     assert ", 300ms. " in report.verdict
 
 
-def test_a_long_gap_among_usual_ones_is_told_apart() -> None:
+def test_a_long_gap_among_usual_ones_is_distinguished() -> None:
     program = loop(20)
     begin = 20 * (BUSY + 5000)
     program.call(SYNC, begin + 20, begin + BUSY)
@@ -268,7 +268,7 @@ def test_the_parts_add_up_to_the_idle_time() -> None:
     assert report.idle.lower == 30 * 5000 * US
 
 
-def test_nothing_seen_is_said() -> None:
+def test_nothing_seen_is_reported() -> None:
     assert "No CUDA call" in started().report().verdict
     program = started()
     program.call("cudaMalloc", 0, 10)

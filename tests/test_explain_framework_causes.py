@@ -109,7 +109,7 @@ def test_host_arrays_are_one_cause_at_the_line_of_the_launch() -> None:
     assert first.gain.ns >= STEPS * 900_000, "the copies go, too"
 
 
-def test_anomaly_mode_is_told_only_where_the_stacks_are_kept() -> None:
+def test_anomaly_mode_is_reported_only_where_the_stacks_are_kept() -> None:
     program = made.anomalies()
     assert causes(program)[0] == "C36"
     program.samples = [sample for sample in program.samples if sample.kind != "places"]

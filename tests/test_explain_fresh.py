@@ -164,7 +164,7 @@ def test_steps_are_summed_up_once_an_explanation_however_often_one_looks(
     assert len(summed) == 1
 
 
-def test_what_begins_after_the_last_explanation_is_told_within_a_second() -> None:
+def test_what_begins_after_the_last_explanation_is_reported_within_a_second() -> None:
     found = looked(session(busy_then_idle(4.0, 9.0)), 3.9)
     seen = {seconds: (verdict, fresh.contradicted) for seconds, verdict, _window, fresh in found}
     verdict, contradicted = seen[min(at for at in seen if at >= 4.99)]
@@ -219,7 +219,7 @@ def never_waits(seconds: float) -> list[Records]:
 
 
 @pytest.mark.slow
-def test_where_nobody_waits_nvml_tells_that_it_is_otherwise_now() -> None:
+def test_where_nobody_waits_nvml_reports_that_it_is_otherwise_now() -> None:
     found = session(never_waits(12.0), utilization(6.0, 12.0))
     before: list[bool] = []
     last: Verdict | None = None

@@ -88,7 +88,7 @@ def test_an_update_in_place_is_no_new_graph() -> None:
     assert (one.instantiated, one.updated, one.launches, one.rebuilt) == (1, 10, 10, False)
 
 
-def test_what_a_capture_of_several_streams_holds_is_not_told() -> None:
+def test_what_a_capture_of_several_streams_holds_is_not_reported() -> None:
     made = program()
     capture(made, 0, 5, 0xA, side=2)
     replay(made, 200, 0xA)
@@ -105,7 +105,7 @@ def test_a_graph_that_was_made_without_a_capture_holds_what_nobody_knows() -> No
     assert kernels == {20: (5, 5), 12: None}
 
 
-def test_launches_of_graphs_from_before_are_told_apart() -> None:
+def test_launches_of_graphs_from_before_are_distinguished() -> None:
     made = program()
     for number in range(4):
         replay(made, 200 + 200 * number, 0xA)
@@ -113,7 +113,7 @@ def test_launches_of_graphs_from_before_are_told_apart() -> None:
     assert (report.made, report.unseen) == ((), {MAIN: 4})
 
 
-def test_a_recording_that_does_not_tell_what_an_instantiation_left_tells_no_graphs() -> None:
+def test_a_recording_that_does_not_report_what_an_instantiation_left_shows_no_graphs() -> None:
     made = program()
     made.header = {key: value for key, value in made.header.items() if key != "graphs"}
     capture(made, 0, 5, 0xA)
@@ -191,7 +191,7 @@ def test_a_call_that_a_capture_does_not_take_breaks_the_run(op: str) -> None:
     assert fitting(made) == []
 
 
-def test_a_few_steps_tell_nothing() -> None:
+def test_a_few_steps_show_nothing() -> None:
     made = program()
     for step in range(5):
         for number in range(A_STEP):
@@ -201,7 +201,7 @@ def test_a_few_steps_tell_nothing() -> None:
     assert fitting(made) == []
 
 
-def test_json_and_text_tell_them() -> None:
+def test_json_and_text_show_them() -> None:
     report = steady().report()
     told = document(report)
     assert_valid(told)
@@ -215,7 +215,7 @@ def test_json_and_text_tell_them() -> None:
     assert "graphs" not in document(replace(report, graphs=None))
 
 
-def test_launches_that_went_into_a_graph_are_told_by_kernel() -> None:
+def test_launches_that_went_into_a_graph_are_reported_by_kernel() -> None:
     made = program()
     data = {"pid": [MAIN], "stack": [kernel_number(MAIN, 16)], "frames": [[["/app", 0, "first"]]]}
     made.samples.append(Sample(FRAMES, START, data))

@@ -69,7 +69,7 @@ def test_of_what_is_left_out_as_seen_before_an_earlier_row_is_equal(distinct: in
     assert not len(first_seen(threads[:0], handles[:0]))
 
 
-def test_neighbouring_handles_are_told_apart() -> None:
+def test_neighbouring_handles_are_distinguished() -> None:
     values = np.arange(1 << 18, dtype=np.uint64) * np.uint64(16)
     ids, known = numbered(values)
     assert (known[ids] == values).all()
@@ -120,7 +120,7 @@ def two_processes() -> Program:
     return program
 
 
-def test_a_stream_of_another_process_is_never_taken_for_this_one() -> None:
+def test_a_stream_of_another_process_is_never_mistaken_for_this_one() -> None:
     program = two_processes()
     program.call(LAUNCH, 20, 30, pid=OTHER, stream=added(HANDLE, MAIN, OTHER))
     program.call(SYNC, 100, 1000, stream=HANDLE)
@@ -128,7 +128,7 @@ def test_a_stream_of_another_process_is_never_taken_for_this_one() -> None:
     assert program.gaps() == []
 
 
-def test_an_event_of_another_process_is_never_taken_for_this_one() -> None:
+def test_an_event_of_another_process_is_never_mistaken_for_this_one() -> None:
     program = two_processes()
     program.call(RECORD, 20, 30, stream=HANDLE, aux=HANDLE)
     program.call(LAUNCH, 40, 50, pid=OTHER, stream=HANDLE)

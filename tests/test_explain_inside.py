@@ -106,7 +106,7 @@ def test_what_happened_once_is_no_class_of_a_loop_that_keeps_the_gpu_at_work() -
     assert "by their names the kernels' time is 50 % matrix products" in said
 
 
-def test_of_names_that_tell_nothing_one_short_sentence_says_so() -> None:
+def test_of_names_that_show_nothing_one_short_sentence_says_so() -> None:
     traced = Traced()
     for step in range(200):
         traced.gives(

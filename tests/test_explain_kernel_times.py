@@ -84,7 +84,7 @@ def share_off(loop: Loop, row: KernelLaunches) -> float:
     return abs(row.gpu.ns - loop.took[row.name] * US) / row.gpu.error_ns
 
 
-def test_what_is_told_is_within_its_error_and_near() -> None:
+def test_what_is_reported_is_within_its_error_and_near() -> None:
     for seed in range(12):
         loop = mixed(seed)
         told = [row for row in loop.kernels().values() if row.gpu is not None]
@@ -96,7 +96,7 @@ def test_what_is_told_is_within_its_error_and_near() -> None:
         assert most.gpu.ns == pytest.approx(loop.took[most.name] * US, rel=0.03)
 
 
-def test_kernels_that_come_in_one_proportion_are_told_apart_by_nobody() -> None:
+def test_kernels_that_come_in_one_proportion_cannot_be_distinguished() -> None:
     loop = Loop(1)
     for _step in range(STEPS):
         for _time in range(loop.random.randint(1, 5)):
@@ -110,7 +110,7 @@ def test_kernels_that_come_in_one_proportion_are_told_apart_by_nobody() -> None:
     assert share_off(loop, rows["alone"]) < 1
 
 
-def test_a_kernel_whose_shapes_cannot_be_told_apart_has_a_time_all_the_same() -> None:
+def test_a_kernel_whose_shapes_cannot_be_distinguished_has_a_time_all_the_same() -> None:
     """Both shapes come as often always: their times cannot be told, the sum of them can."""
     loop = Loop(2)
     for _step in range(STEPS):
@@ -125,7 +125,7 @@ def test_a_kernel_whose_shapes_cannot_be_told_apart_has_a_time_all_the_same() ->
     assert rows["two"].shapes.keys() > rows["one"].shapes.keys()
 
 
-def test_where_every_step_is_alike_nothing_is_told() -> None:
+def test_where_every_step_is_alike_nothing_is_reported() -> None:
     loop = Loop(3)
     for _step in range(STEPS):
         for name, us in (("a", 200), ("b", 400), ("c", 100)):
@@ -134,7 +134,7 @@ def test_where_every_step_is_alike_nothing_is_told() -> None:
     assert {row.gpu for row in loop.kernels().values()} == {None}
 
 
-def test_of_kernels_that_nobody_waits_for_nothing_is_told() -> None:
+def test_of_kernels_that_nobody_waits_for_nothing_is_reported() -> None:
     """The GPU is done with each before the next one comes: how long it took shows nowhere."""
     loop = Loop(4)
     for _step in range(STEPS):
@@ -162,7 +162,7 @@ def test_a_kernel_whose_work_varies_wildly_has_a_larger_error() -> None:
     assert wild is None or wild.error_ns / wild.ns > steady.error_ns / steady.ns
 
 
-def test_too_few_waits_tell_nothing() -> None:
+def test_too_few_waits_show_nothing() -> None:
     loop = Loop(7)
     for _step in range(6):
         loop.launch("a", 200 * loop.random.randint(1, 3))
@@ -170,7 +170,7 @@ def test_too_few_waits_tell_nothing() -> None:
     assert {row.gpu for row in loop.kernels().values()} == {None}
 
 
-def test_text_and_json_tell_it_as_an_estimate() -> None:
+def test_text_and_json_show_it_as_an_estimate() -> None:
     loop = mixed(8)
     loop.kernels()
     report = loop.program.report()

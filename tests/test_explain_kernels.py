@@ -75,14 +75,14 @@ def test_launches_are_counted_by_name_with_their_rate_and_how_often_a_step() -> 
     assert report.per_second(report.rows[0]) == pytest.approx(STEPS * A_STEP / seconds)
 
 
-def test_the_lines_of_a_kernel_come_with_their_launches_and_what_is_at_none_is_told() -> None:
+def test_the_lines_of_a_kernel_come_with_their_launches_and_what_is_at_none_is_reported() -> None:
     add, nameless, mul = report_of(loop(names())).rows
     assert [(line.line, count) for line, count in add.first_lines] == [(12, STEPS * A_STEP)]
     assert [(line.line, count) for line, count in mul.first_lines] == [(12, STEPS // 2), (20, STEPS // 2)]
     assert (nameless.first_lines, nameless.unplaced, mul.unplaced) == ([], STEPS, 0)
 
 
-def test_without_names_nothing_is_said_of_kernels() -> None:
+def test_without_names_nothing_is_reported_of_kernels() -> None:
     for program in (loop(), loop(names(pid=MAIN + 1))):
         report = program.report()
         assert report.kernels is None
@@ -123,7 +123,7 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
     assert ledger.report_of(ledger.merge(*partials), frozenset({MAIN + 1})).kernels is None
 
 
-def test_json_and_text_tell_them() -> None:
+def test_json_and_text_show_them() -> None:
     report = loop(names()).report()
     told = document(report)
     assert_valid(told)

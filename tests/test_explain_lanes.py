@@ -82,7 +82,7 @@ def test_a_gpu_is_busy_then_provably_idle_by_cause_column_by_column() -> None:
     assert not gpu.shares[ASSUMED:].any()
 
 
-def test_what_is_not_proved_is_told_apart() -> None:
+def test_what_is_not_proved_is_distinguished() -> None:
     (gpu,) = lanes(attached(loop())).gpus
     assert not gpu.shares[PROVED:ASSUMED].any()
     assert (gpu.shares[ASSUMED + SYNC_ROW, 1::2] == WHOLE).all()
@@ -106,7 +106,7 @@ def seen_by_nvml(busy_percent: int, launches: int = 1) -> Program:
     return program
 
 
-def test_estimated_idle_time_is_told_apart_and_the_rest_is_presumably_work() -> None:
+def test_estimated_idle_time_is_distinguished_and_the_rest_is_presumably_work() -> None:
     (gpu,) = lanes(seen_by_nvml(30)).gpus
     whole = gpu.shares[:, 4:-4].sum(axis=1, dtype=np.int64) / (WHOLE * (gpu.shares.shape[1] - 8))
     assert whole[PRESUMED] == pytest.approx(0.3, abs=0.05)

@@ -66,7 +66,7 @@ def test_a_line_that_calls_out_most_is_the_line() -> None:
 
 
 @pytest.mark.slow
-def test_of_parts_that_samples_cannot_tell_apart_the_function_that_launches_by_itself_is_named() -> None:
+def test_of_parts_that_samples_cannot_distinguish_the_function_that_launches_by_itself_is_named() -> None:
     one, other = [MODULE, at(47, "train_step")], [at(39, "update_ema"), at(51, "train_step")]
     found = launching([one, *[other, one] * 8])
     assert found.line is not None

@@ -65,7 +65,7 @@ def test_of_kernels_that_always_come_together_the_sum_is_found() -> None:
     assert found.error < 0.05
 
 
-def test_mixtures_tell_kernels_apart_that_never_come_alone() -> None:
+def test_mixtures_distinguish_kernels_that_never_come_alone() -> None:
     times = np.array([100, 900, 300, 1_400])
     random = np.random.default_rng(7)
 
@@ -98,7 +98,7 @@ def test_a_wait_in_every_tenth_step_teaches_what_all_of_them_take() -> None:
     assert total(found, list(range(8))) == pytest.approx(2_400, rel=0.05)
 
 
-def test_idle_time_between_launches_is_not_taken_for_work() -> None:
+def test_idle_time_between_launches_is_not_mistaken_for_work() -> None:
     """The host gives the last kernel late: only what was given last decides when the wait ends."""
     found = taught(
         program(
@@ -154,7 +154,7 @@ def test_no_work_and_no_wait_teach_nothing() -> None:
     assert learned(idle) is None
 
 
-def test_the_error_tells_how_far_work_is_from_the_same_each_time() -> None:
+def test_the_error_shows_how_far_work_is_from_the_same_each_time() -> None:
     random = np.random.default_rng(3)
 
     def spread(by: float) -> float:

@@ -261,7 +261,7 @@ def uneven() -> Program:
     return program
 
 
-def test_long_steps_and_one_offs_are_told_in_parts_too() -> None:
+def test_long_steps_and_one_offs_are_reported_in_parts_too() -> None:
     evidence = uneven().evidence()
     whole, parts = explain(evidence), report_of(in_parts(evidence, 4))
     assert whole.steps is not None

@@ -73,7 +73,7 @@ def waits_ended(reader: SessionReader) -> list[int]:
 
 @pytest.mark.ebpf
 @pytest.mark.timed
-def test_what_repeats_is_told_by_the_second_explanation_after_its_third_time(tmp_path: Path) -> None:
+def test_what_repeats_is_reported_by_the_second_explanation_after_its_third_time(tmp_path: Path) -> None:
     file = tmp_path / "session.msgpack"
     with observed("numpy-sync") as source:
         verdicts = explained(source, file, lambda made: bool(made) and names(made[-1], "C02", "proved"))

@@ -85,7 +85,7 @@ def test_the_idle_pieces_lie_in_the_unknown_and_nowhere_else() -> None:
     assert model.idle(model.known()) == length(begin, end)
 
 
-def test_what_was_learned_tells_of_idle_time_with_its_error() -> None:
+def test_what_was_learned_shows_idle_time_with_its_error() -> None:
     """Kernels of 4 ms in steps of 20, in the time after the waits and in the time after copies."""
     machine = fed(waits=2)
     analysis = machine.finished().analysis()
@@ -147,7 +147,7 @@ def test_a_large_read_is_no_kernel_and_no_idle_time(size: int) -> None:
     assert gpu.idle.estimate / gpu.span_ns == pytest.approx(truth / gpu.span_ns, abs=0.02)
 
 
-def test_the_work_of_a_queue_is_told_but_of_one_that_is_too_long() -> None:
+def test_the_work_of_a_queue_is_reported_but_of_one_that_is_too_long() -> None:
     model = modelled(fed(), LEARNED)
     work = model.work(model.known())
     assert work is not None
@@ -182,7 +182,7 @@ def test_the_parts_add_up_whoever_says_what(waits: int, seen: bool) -> None:
     assert (told.unknown_ns == 0) == (told.source is not None)
 
 
-def test_what_nobody_tells_is_unknown_and_no_estimate() -> None:
+def test_what_no_source_reports_is_unknown_and_no_estimate() -> None:
     told = first(fed().finished().analysis())
     assert (told.source, told.error_ns, told.idle.estimate) == (None, None, None)
     assert told.unknown_ns > 0.9 * told.span_ns

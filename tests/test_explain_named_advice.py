@@ -126,7 +126,7 @@ def test_a_memory_bound_program_is_told_its_elementwise_kernels() -> None:
         ("sm90_xmma_gemm_f32f32", False),
     ],
 )
-def test_kernels_of_single_elements_are_told_by_their_names(name: str, each: bool) -> None:
+def test_kernels_of_single_elements_are_reported_by_their_names(name: str, each: bool) -> None:
     assert is_elementwise(name) is each
 
 

@@ -56,7 +56,7 @@ def test_a_step_holds_the_calls_and_states_of_its_thread_to_the_nanosecond() -> 
     assert (host.states[BLOCKED:, COLUMNS // 4 : COLUMNS // 2].sum(axis=0) == column).all()
 
 
-def test_its_idle_time_is_told_by_cause_and_what_no_call_waits_for_stays_unknown() -> None:
+def test_its_idle_time_is_reported_by_cause_and_what_no_call_waits_for_stays_unknown() -> None:
     (step,) = steps_of(loop())
     (gpu,) = step.gpus
     assert sum(int(one.ns.sum()) for one in gpu.idle) == STEP_US * US * 3 // 4
@@ -68,7 +68,7 @@ def test_its_idle_time_is_told_by_cause_and_what_no_call_waits_for_stays_unknown
     assert left.sum() < 50 * US, "around the launch and the return of the wait"
 
 
-def test_what_is_not_proved_is_told_apart() -> None:
+def test_what_is_not_proved_is_distinguished() -> None:
     (step,) = steps_of(attached(loop()))
     assert step.gpus[0].idle
     assert not any(one.proved for one in step.gpus[0].idle)

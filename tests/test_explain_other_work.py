@@ -73,7 +73,7 @@ def test_work_on_what_came_back_stays_with_the_read() -> None:
     assert first(report).cause == "C02"
 
 
-def test_launching_is_told_apart_from_other_work_of_the_same_thread() -> None:
+def test_launching_is_distinguished_from_other_work_of_the_same_thread() -> None:
     overhead = [one for number in range(30) for one in (Deed("launch", 10, number), Deed("host", 80))]
     report, left = told([*overhead, Deed("host", 5_000, cause="fault")])
     found = {one.cause: one for one in report.findings}

@@ -83,7 +83,7 @@ def test_the_text_of_the_line_chooses_among_what_the_size_allows(text: str, size
     assert form_of_read(Pattern(size=size, to_host=True, text=text)) == form
 
 
-def test_without_text_the_next_launch_of_the_same_line_tells_a_size_from_a_value() -> None:
+def test_without_text_the_next_launch_of_the_same_line_distinguishes_a_size_from_a_value() -> None:
     assert form_of_read(Pattern(size=8, same_line=True)) == "size"
     assert form_of_read(Pattern(size=8, same_line=True, text="x = y.sum().item()")) == "item"
     assert form_of_read(Pattern(size=2, same_line=True)) == "item"
@@ -100,7 +100,7 @@ def test_without_text_the_next_launch_of_the_same_line_tells_a_size_from_a_value
         ("optim/adam.py", "item"),
     ],
 )
-def test_files_of_pytorch_on_the_stack_tell_who_reads(file: str, form: Form) -> None:
+def test_files_of_pytorch_on_the_stack_show_who_reads(file: str, form: Form) -> None:
     files = frozenset({"/app/train.py", f"{TORCH}/{file}"})
     assert form_of_read(Pattern(size=4, files=files, text="scaler.step(optimizer)")) == form
 
@@ -118,7 +118,7 @@ def test_files_of_pytorch_on_the_stack_tell_who_reads(file: str, form: Form) -> 
         ("", "batch"),
     ],
 )
-def test_an_index_is_told_from_what_is_moved_on_purpose(text: str, form: Form) -> None:
+def test_an_index_is_distinguished_from_what_is_moved_on_purpose(text: str, form: Form) -> None:
     assert form_of_send(Pattern(size=4096, text=text)) == form
 
 
@@ -132,7 +132,7 @@ def test_pytorch_s_synchronisations_have_their_names_and_others_none(role: Role,
     assert form_of_sync(Pattern(role=role)) == "sync"
 
 
-def test_how_often_is_told_in_steps() -> None:
+def test_how_often_is_reported_in_steps() -> None:
     asked = [how_often(times) for times in (None, 16.0, 1.0, 0.9, 0.5, 0.1)]
     assert asked == ["in the loop", *["every step"] * 3, "every 2 steps", "every 10 steps"]
     assert title_of("item", 0.1) == "`.item()` every 10 steps"
@@ -275,7 +275,7 @@ def test_a_file_that_was_changed_since_says_nothing(tmp_path: Path) -> None:
     assert idle(made).title.startswith("blocking host-to-device copy")
 
 
-def test_a_mask_s_size_is_told_by_the_line_of_the_next_launch() -> None:
+def test_a_mask_s_size_is_reported_by_the_line_of_the_next_launch() -> None:
     read = (10, COPY_ASYNC, {"kind": D2H, "bytes": 8, "stack": LINE})
     made = program((0, LAUNCH, {"stack": LINE}), read, WAITS)
     made.records[-1]["stack"] = LINE

@@ -337,7 +337,7 @@ def test_a_copy_takes_as_long_as_the_newest_that_nvml_says_of_the_link(generatio
 
 
 @pytest.mark.parametrize("figures", [{}, {"pcie_generation": 4}, {"pcie_width": 16}])
-def test_a_link_that_nvml_does_not_tell_of_is_taken_for_pcie_3(figures: dict[str, int]) -> None:
+def test_a_link_that_nvml_does_not_report_counts_as_pcie_3(figures: dict[str, int]) -> None:
     program = started()
     program.call(LAUNCH, 0, 10)
     told = items.gpus(START, 0)

@@ -104,7 +104,7 @@ def test_steps_are_named_also_where_start_up_took_longer_than_all_of_them() -> N
     assert report.steps.count == 30
 
 
-def test_of_a_file_with_kernels_ranges_are_told_as_paths_too() -> None:
+def test_of_a_file_with_kernels_ranges_are_reported_as_paths_too() -> None:
     traced = Traced()
     for step in range(60):
         at = 3_000 * step

@@ -162,7 +162,7 @@ def test_which_calls_are_one_collective_is_not_known_where_nobody_waited_for_the
     assert program.report().ranks is not None, "counted from the first one on they are known"
 
 
-def test_healthy_ranks_are_told_without_a_verdict() -> None:
+def test_healthy_ranks_are_reported_without_a_verdict() -> None:
     report = ranks(20).report()
     assert report.ranks is not None
     assert [one.collectives for one in report.ranks.ranks] == [COUNT, COUNT]
@@ -189,7 +189,7 @@ def test_two_parts_have_together_what_the_whole_has() -> None:
     assert report_of(both, frozenset({OTHER})).ranks == joined.ranks.of(frozenset({OTHER}))
 
 
-def test_ranks_are_told_in_text_and_json() -> None:
+def test_ranks_are_reported_in_text_and_json() -> None:
     report = ranks(6_000).report()
     told = document(report)
     assert_valid(told)

@@ -29,7 +29,7 @@ EVENT, OTHER_EVENT, THIRD_EVENT = 0x9000, 0x9100, 0x9200
 MALLOC = "cudaMalloc"
 
 
-def test_the_first_wait_for_the_device_tells_that_a_process_from_before_is_known() -> None:
+def test_the_first_wait_for_the_device_shows_that_a_process_from_before_is_known() -> None:
     program = started()
     program.call(LAUNCH, 0, 10)
     program.call(p.DEVICE_SYNC, 100, 1000)
@@ -82,7 +82,7 @@ def test_what_a_group_of_collectives_started_keeps_no_call_beside_it() -> None:
     assert kept(program, MALLOC) == []
 
 
-def test_the_first_stay_off_the_cpu_of_each_thread_tells_since_when_it_is_known() -> None:
+def test_the_first_stay_off_the_cpu_of_each_thread_shows_since_when_it_is_known() -> None:
     program = started()
     program.call(LAUNCH, 0, 10)
     for tid in (11, 12):

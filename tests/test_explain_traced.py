@@ -106,7 +106,7 @@ def test_what_was_launched_in_time_is_not_the_hosts() -> None:
     assert lost(report, "C06") == lost(report, "C28") == 0
 
 
-def test_of_a_kernel_that_nothing_in_the_file_held_up_it_is_said_so() -> None:
+def test_a_kernel_that_nothing_in_the_file_held_up_is_reported_as_such() -> None:
     traced = Traced()
     for begin in range(0, STEPS * STEP, STEP):
         traced.gives(begin, begin + 10, (begin + 20, begin + 2_000))

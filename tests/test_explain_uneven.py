@@ -24,7 +24,7 @@ def looped(host_us: list[int], kernels: list[int] | None = None) -> Report:
     return loop.program.report()
 
 
-def test_steps_that_get_longer_are_told_with_their_growing_part() -> None:
+def test_steps_that_get_longer_are_reported_with_their_growing_part() -> None:
     report = looped([500 + 20 * number for number in range(STEPS)])
     assert report.steps is not None
     growth = report.steps.growth
@@ -42,7 +42,7 @@ def test_steps_that_get_longer_are_told_with_their_growing_part() -> None:
     assert said["growth"]["last_ns"] == growth.last_ns
 
 
-def test_launches_that_grow_are_told_as_such() -> None:
+def test_launches_that_grow_are_reported_as_such() -> None:
     report = looped([500] * STEPS, [20 + number // 2 for number in range(STEPS)])
     assert report.steps is not None
     assert report.steps.growth is not None
@@ -50,7 +50,7 @@ def test_launches_that_grow_are_told_as_such() -> None:
 
 
 @pytest.mark.parametrize("pattern", ["even", "random", "first", "shrinks"])
-def test_steps_that_do_not_grow_are_not_said_to(pattern: str) -> None:
+def test_steps_that_do_not_grow_are_not_reported_to(pattern: str) -> None:
     us = {
         "even": [2_000] * STEPS,
         "random": [1_000 + 3_000 * (number * 7919 % 13) // 13 for number in range(STEPS)],
@@ -76,7 +76,7 @@ def test_where_few_steps_take_most_of_the_time_the_answer_speaks_of_totals() -> 
     assert all(finding.per_step_ns is None for finding in report.findings if finding.gaps < 10)
 
 
-def test_no_evidence_tells_the_mean_of_steps_that_differ() -> None:
+def test_no_evidence_shows_the_mean_of_steps_that_differ() -> None:
     """Eight batches at once, then a wait for the loader, and memory that is allocated in each step."""
     loop = Loop()
     for number in range(STEPS):
@@ -89,7 +89,7 @@ def test_no_evidence_tells_the_mean_of_steps_that_differ() -> None:
     assert f"{STEPS} steps, 4.0ms lost in each" in said["C20"]
 
 
-def test_even_steps_are_told_by_their_mean() -> None:
+def test_even_steps_are_reported_by_their_mean() -> None:
     report = looped([5_000] * STEPS)
     assert report.steps is not None
     assert report.steps.long is None

@@ -108,7 +108,7 @@ def test_a_wait_in_the_next_cuda_call_is_another(called: bool) -> None:
     assert states(program, WORKER).get("QUEUED", 0) == (3000 if called else 0)
 
 
-def test_what_a_worker_waits_for_outside_is_told_apart_from_what_its_threads_hand_each_other() -> None:
+def test_what_a_worker_waits_for_outside_is_distinguished_from_what_its_threads_hand_each_other() -> None:
     program = waiting()
     program.off(3500, 9000, pid=WORKER, tid=HOLDER, waker_tid=99, waker_pid=99, op=p.RECVFROM)
     program.off(3200, 14_000, pid=WORKER, waker_tid=HOLDER, waker_pid=WORKER, op=p.RECVFROM)

@@ -87,7 +87,7 @@ def test_a_reading_counts_for_the_time_since_the_one_before() -> None:
     assert found.busy == pytest.approx(4 * 0.9 / 6, abs=0.01)
 
 
-def test_the_first_reading_of_gpm_tells_of_a_time_that_nobody_knows() -> None:
+def test_the_first_reading_of_gpm_reports_a_time_that_nobody_knows() -> None:
     samples = [sample(3.0, graphics_active_percent=100.0)]
     samples += [sample(3.0 + 0.5 * number, graphics_active_percent=20.0) for number in range(1, 7)]
     found = witness(evidence(samples), 0, *WHOLE)
@@ -202,7 +202,7 @@ def test_copies_are_no_kernels() -> None:
     assert made.kernels(begin, end).tolist() == [300.0, 0.0, 50.0], "never less than none"
 
 
-def test_a_figure_tells_of_the_time_a_third_of_a_second_before_it_was_read() -> None:
+def test_a_figure_shows_the_time_a_third_of_a_second_before_it_was_read() -> None:
     """Readings of a second more than the stretch: those count that tell of it as a usual product would."""
     low, high = START + SECOND, START + 5 * SECOND
     readings = [

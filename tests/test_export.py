@@ -243,7 +243,7 @@ def test_tables_are_small_and_their_columns_are_those_of_the_page(tmp_path: Path
         assert set(re.findall(r"`(\w+)`", row)) - {table} >= set(columns), table
 
 
-def test_tables_tell_of_the_machine_of_users_of_gpus_and_of_whose_a_process_is(tmp_path: Path) -> None:
+def test_tables_show_the_machine_of_users_of_gpus_and_of_whose_a_process_is(tmp_path: Path) -> None:
     source = tmp_path / "told.msgpack"
     about = {"pid": 42, "name": "train", "command": "train.py", "user": "eve", "watched": True}
     about |= {"job_kind": "slurm", "job_id": "7", "rank": 3, "world_size": 4, "start_ns": 5 * S}
@@ -356,7 +356,7 @@ def test_speedscope_has_all_stacks_with_their_time(recording: Path, tmp_path: Pa
 # -- what goes wrong ------------------------------------------------------------------------------------
 
 
-def test_what_is_missing_is_said_and_nothing_is_left_behind(
+def test_what_is_missing_is_reported_and_nothing_is_left_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     for module, to in (("pyarrow", "parquet"), ("perfetto.protos.perfetto.trace", "perfetto")):

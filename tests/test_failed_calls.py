@@ -175,7 +175,7 @@ def test_sums_of_a_gputop_that_did_not_know_of_failures_are_not_believed_where_c
     tally([]).merge(healthy)
 
 
-def test_text_and_json_of_the_totals_tell_them() -> None:
+def test_text_and_json_of_the_totals_show_them() -> None:
     stats = stats_of(items.call(START + 250 * MS, 1000, ALLOC, ret=2, stack=HERE))
     said = (
         "cudaMalloc: cudaErrorMemoryAllocation (2), out of memory: once, at 0.250 s at train.py:42 in step()"
@@ -192,7 +192,7 @@ def test_who_has_no_failures_is_told_as_ever() -> None:
     assert "FAILED" not in stats_to_text(stats, None)
 
 
-def test_the_explanation_tells_them_and_of_a_stretch_only_those_in_it() -> None:
+def test_the_explanation_shows_them_and_of_a_stretch_only_those_in_it() -> None:
     gatherer = Gatherer(HEADER)
     for item in mixed():
         gatherer.feed(item)

@@ -55,7 +55,7 @@ def because(error: Exception, cause: Exception) -> Exception:
         (ValueError("2"), "this should not have happened: ValueError: 2"),
     ],
 )
-def test_what_the_machine_refuses_is_told_apart_from_mistakes_of_ours(error: Exception, said: str) -> None:
+def test_what_the_machine_refuses_is_distinguished_from_mistakes_of_ours(error: Exception, said: str) -> None:
     assert failures.sentence(error).startswith(said)
 
 
@@ -66,7 +66,7 @@ class Full(io.StringIO):
         raise refusal(errno.ENOSPC)
 
 
-def test_only_an_output_that_takes_nothing_is_said_to_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_an_output_that_takes_nothing_is_reported_to_be_full(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdout", Full())
     with pytest.raises(OutputError, match=r"^the output cannot be written: No space left on device; nothing"):
         put("{}")
@@ -90,7 +90,7 @@ def test_an_output_is_silenced_also_when_nothing_can_be_opened(monkeypatch: pyte
     assert sys.stdout is not full
 
 
-def test_a_thread_that_fails_is_told_in_a_sentence(
+def test_a_thread_that_fails_is_reported_in_a_sentence(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(threading, "excepthook", threading.excepthook)

@@ -63,7 +63,7 @@ def process(pid: int, told: list[Item]) -> dict[str, Any]:
     return found
 
 
-def test_totals_are_what_was_told_of_the_process_and_of_its_threads() -> None:
+def test_totals_are_what_was_reported_of_the_process_and_of_its_threads() -> None:
     found = process(10, recording())
     assert found["faults"] == {"minor": 760, "major": 3}
     main, other = found["threads"]
@@ -95,7 +95,7 @@ def test_they_add_up_wherever_a_recording_is_cut() -> None:
         assert whole.faults.sums[10, 0] == (760, 3)
 
 
-def test_a_frame_has_those_of_its_window_and_nothing_where_none_were_told() -> None:
+def test_a_frame_has_those_of_its_window_and_nothing_where_none_were_reported() -> None:
     engine = Engine(HEADER)
     frames = [engine.frame() for item in recording() if engine.feed(item)]
     rows = [{row.pid: row.faults for row in frame.processes} for frame in frames]
@@ -141,7 +141,7 @@ def test_a_process_that_was_there_before_is_counted_from_the_first_look_on() -> 
     memory.close()
 
 
-def test_an_end_tells_what_was_not_looked_at() -> None:
+def test_an_end_shows_what_was_not_looked_at() -> None:
     """A process that is born and ends between two looks, with two threads."""
     watch, dead = PageFaults(), int(ExitFlag.GROUP_DEAD)
     watch.notice(items.event(Kind.FORK, START, pid=70, tid=70))
@@ -153,7 +153,7 @@ def test_an_end_tells_what_was_not_looked_at() -> None:
     assert list(watch.samples([], END, last=True)) == []
 
 
-def test_an_end_tells_the_rest_of_what_was_looked_at() -> None:
+def test_an_end_shows_the_rest_of_what_was_looked_at() -> None:
     with subprocess.Popen([sys.executable, "-c", "input()"], stdin=subprocess.PIPE) as child:
         pid, watch, dead = child.pid, PageFaults(), int(ExitFlag.GROUP_DEAD)
         watch.notice(items.event(Kind.FORK, START, pid=pid, tid=pid))

@@ -50,7 +50,7 @@ def kept(path: Path) -> list[bytes | Sample]:
 
 
 @pytest.mark.parametrize("file", RECORDINGS, ids=lambda file: file.stem)
-def test_what_is_told_of_a_file_is_what_is_in_it(file: Path) -> None:
+def test_what_is_reported_of_a_file_is_what_is_in_it(file: Path) -> None:
     with gputop.open_session(file) as session:
         found = inspect(session)
         totals = session.totals()
@@ -158,7 +158,7 @@ def test_a_flipped_bit_anywhere_in_a_chunk_is_found(tmp_path: Path) -> None:
             assert verify(session).problems, place
 
 
-def test_a_repaired_file_is_whole_holds_all_that_is_intact_and_tells_what_is_missing(tmp_path: Path) -> None:
+def test_a_repaired_file_is_whole_holds_all_that_is_intact_and_shows_what_is_missing(tmp_path: Path) -> None:
     broken, mended = damaged(tmp_path / "broken.msgpack"), tmp_path / "mended.msgpack"
     with gputop.open_session(broken) as session:
         found = repair(session, str(mended))
@@ -312,7 +312,7 @@ def test_the_new_file_is_the_second_word_or_named_as_of_other_commands(
 @pytest.mark.parametrize("name", ["cut", "redact", "repair", "merge"])
 @pytest.mark.slow
 @pytest.mark.mainly("cut", "repair")
-def test_a_copy_of_a_damaged_file_tells_what_is_missing(name: str, tmp_path: Path) -> None:
+def test_a_copy_of_a_damaged_file_reports_what_is_missing(name: str, tmp_path: Path) -> None:
     """The copy is whole itself; so nobody would notice."""
     broken, copy = damaged(tmp_path / "broken.msgpack"), tmp_path / "copy.msgpack"
     others = [str(DATALOADER)] if name == "merge" else []
@@ -330,7 +330,7 @@ def test_a_copy_of_a_damaged_file_tells_what_is_missing(name: str, tmp_path: Pat
         assert any(text in one for one in shown)
 
 
-def test_an_explanation_tells_what_of_its_file_is_damaged(tmp_path: Path) -> None:
+def test_an_explanation_shows_what_of_its_file_is_damaged(tmp_path: Path) -> None:
     with gputop.open_session(damaged(tmp_path / "broken.msgpack")) as session:
         notes = gputop.explain(session).notes
         assert set(session.problems) <= set(notes)

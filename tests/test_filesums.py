@@ -40,7 +40,7 @@ def test_the_sums_are_those_of_all_items_of_a_recording(file: Path) -> None:
     assert summed(again) == summed(whole)
 
 
-def test_samples_that_change_what_is_told_are_added_up_between_the_records() -> None:
+def test_samples_that_change_what_is_reported_are_added_up_between_the_records() -> None:
     faults = {"pid": [10, 10], "tid": [0, 10], "minor": [5, 3], "major": [1, 0]}
     stream: list[Item] = [
         items.apis(),

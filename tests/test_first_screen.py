@@ -108,7 +108,7 @@ def test_without_a_driver_and_without_cuda_one_calm_sentence_says_so(size: tuple
 
 
 @pytest.mark.parametrize("size", SIZES)
-def test_without_root_it_is_said_what_is_not_seen_and_what_to_type(size: tuple[int, int]) -> None:
+def test_without_root_it_is_reported_what_is_not_seen_and_what_to_type(size: tuple[int, int]) -> None:
     unseen = "CUDA calls and preempting threads are not shown"
     problem = f"no eBPF without root: {unseen}; to see them: sudo gputop"
     with Shown(fake.frame(storm=False, calls_observed=False, problems=(problem,)), size=size) as screen:

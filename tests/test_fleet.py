@@ -70,7 +70,7 @@ def test_the_cause_that_was_planted_costs_most_in_its_session_and_nothing_in_a_h
     assert found["healthy"] is None
 
 
-def test_what_is_torn_is_explained_and_told_and_what_is_no_recording_is_told(
+def test_what_is_torn_is_explained_and_reported_and_what_is_no_recording_is_reported(
     lake: tuple[Path, Ingested],
 ) -> None:
     told = {(Path(str(row["path"])).name, row["what"]) for row in lake[1].problems}
@@ -135,7 +135,7 @@ def test_a_run_that_ends_while_it_writes_leaves_nothing_and_the_next_takes_all(
     assert {file.stem for file in folder.rglob("*.parquet")} == {piece.stem}
 
 
-def test_a_file_that_a_newer_gputop_may_read_is_told_and_tried_again(
+def test_a_file_that_a_newer_gputop_may_read_is_reported_and_tried_again(
     tmp_path: Path, fleet: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def too_new(_path: str) -> None:
@@ -204,7 +204,7 @@ def test_the_command_ends_with_1_when_a_file_cannot_be_read(
     assert "unreadable" in capfd.readouterr().err
 
 
-def test_the_page_tells_every_column() -> None:
+def test_the_page_shows_every_column() -> None:
     page = (ROOT / "docs" / "fleet.md").read_text(encoding="utf-8")
     for table, columns in COLUMNS.items():
         (row,) = [line for line in page.splitlines() if line.startswith(f"| `{table}` |")]

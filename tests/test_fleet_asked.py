@@ -110,7 +110,7 @@ async def test_of_one_job_only_its_recordings_count(
     assert count["rows"] == [[LATE.ranks]]
 
 
-async def test_a_job_that_no_recording_is_of_is_said_to_be_none(lake: Path) -> None:
+async def test_a_job_that_no_recording_is_of_is_reported_to_be_none(lake: Path) -> None:
     for action in ("overview", "findings", "stragglers"):
         with pytest.raises(GputopError, match="no recording is of that job: action overview by job"):
             lake_tool(str(lake))(None, action, "cause", "no-such-job", None, 10, None)

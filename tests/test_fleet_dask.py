@@ -128,7 +128,9 @@ def test_a_recording_over_which_workers_die_takes_no_other_with_it_and_is_tried_
 
 
 @pytest.mark.long
-def test_a_scheduler_that_ends_is_told_and_what_was_explained_is_kept(sessions: Path, tmp_path: Path) -> None:
+def test_a_scheduler_that_ends_is_reported_and_what_was_explained_is_kept(
+    sessions: Path, tmp_path: Path
+) -> None:
     with (
         scheduler() as (address, process),
         worker(address),
@@ -174,7 +176,7 @@ def test_whoever_waits_for_a_worker_is_told_so_and_gets_it(
     assert "no worker yet" in told[0]
 
 
-def test_the_address_comes_from_the_variable_of_dask_and_one_that_nobody_has_is_told(
+def test_the_address_comes_from_the_variable_of_dask_and_one_that_nobody_has_is_reported(
     sessions: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(on_dask, "CONNECT_S", 1)

@@ -36,7 +36,7 @@ def test_of_125_jobs_with_wrong_clocks_the_40_late_ranks_are_named_with_their_mi
 
 
 @pytest.mark.parametrize("waits", [1.0, 0.6])
-def test_clocks_that_are_shifted_drift_and_change_their_speed_are_aligned_within_the_error_that_is_told(
+def test_clocks_that_are_shifted_drift_and_change_their_speed_are_aligned_within_the_error_that_is_reported(
     waits: float,
 ) -> None:
     for seed in range(5):
@@ -75,14 +75,14 @@ def test_two_ranks_are_enough() -> None:
 
 
 @pytest.mark.parametrize(("count", "known"), [(FEWEST - 1, False), (FEWEST, True)])
-def test_nothing_is_said_of_fewer_than_twenty_collectives(count: int, known: bool) -> None:
+def test_nothing_is_reported_of_fewer_than_twenty_collectives(count: int, known: bool) -> None:
     verdict = judge(job(5, late=1, late_ms=20, meetings=count).meetings)
     assert (verdict.late == 1) is known
     assert (str(FEWEST) in verdict.why) is not known
     assert not verdict.healthy
 
 
-def test_nothing_is_said_where_hosts_did_not_wait_for_enough_collectives() -> None:
+def test_nothing_is_reported_where_hosts_did_not_wait_for_enough_collectives() -> None:
     verdict = judge(job(5, late=1, late_ms=20, waits=0.1).meetings)
     assert (verdict.late, verdict.healthy) == (None, False)
     assert "align clocks" in verdict.why
@@ -96,7 +96,7 @@ def test_a_rank_of_whose_collectives_too_few_were_seen_makes_nothing_known() -> 
     assert (verdict.used, verdict.late, verdict.healthy) == (FEWEST - 1, None, False)
 
 
-def test_a_host_that_is_behind_while_its_gpu_has_work_is_not_said_to_be_late() -> None:
+def test_a_host_that_is_behind_while_its_gpu_has_work_is_not_reported_to_be_late() -> None:
     verdict = judge(job(11, late=6, late_ms=12, hidden=True).meetings)
     assert (verdict.late, verdict.healthy) == (None, False)
     assert "has work" in verdict.why
@@ -197,5 +197,5 @@ def test_several_causes_cover_it_together_the_largest_first_and_what_was_unusual
     assert dict(found) == pytest.approx({"C01": 0.6, "C13": 0.35}, abs=0.02)
 
 
-def test_how_far_a_rank_is_behind_is_told_by_the_middle_of_the_others() -> None:
+def test_how_far_a_rank_is_behind_is_reported_by_the_middle_of_the_others() -> None:
     assert behind(np.array([[1, 2, 3, 90], [1, 2, 3, 8]]), 3).tolist() == [88.0, 6.0]

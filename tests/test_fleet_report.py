@@ -100,7 +100,7 @@ def test_the_page_names_no_other_place_and_no_script_of_others_may_run(page: Pat
 
 @pytest.mark.long
 @BROWSER
-def test_in_a_browser_every_figure_is_that_of_the_questions_and_nothing_is_asked_for(
+def test_in_a_browser_every_figure_is_that_of_the_questions_and_nothing_is_requested(
     lake: Path, page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with opened(page) as shown:
@@ -122,7 +122,7 @@ def test_in_a_browser_every_figure_is_that_of_the_questions_and_nothing_is_asked
 
 @pytest.mark.long
 @BROWSER
-def test_coverage_is_the_sum_of_the_sessions_and_what_is_wrong_is_told(
+def test_coverage_is_the_sum_of_the_sessions_and_what_is_wrong_is_reported(
     lake: Path, page: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     columns, rows = printed(capsys, "sql", str(lake), "SELECT * FROM sessions")
@@ -218,7 +218,7 @@ def test_a_lake_of_thousands_of_sessions_is_a_small_page_that_says_what_is_left_
     assert summary.wrong == {"lossy": len(rows["problems"])}
 
 
-def test_what_was_kept_as_sums_only_is_no_gpu_time_and_is_told() -> None:
+def test_what_was_kept_as_sums_only_is_no_gpu_time_and_is_reported() -> None:
     needed("duckdb")
     rows = sessions(4)
     for row in rows["sessions"]:

@@ -221,7 +221,7 @@ async def test_every_cell_of_every_level_is_whole(lake: Path) -> None:
                 assert column.width >= max(map(len, [*cells, column.label.plain]))
 
 
-async def test_a_file_that_has_gone_or_is_another_is_told_and_not_opened(
+async def test_a_file_that_has_gone_or_is_another_is_reported_and_not_opened(
     folder: Path, tmp_path: Path
 ) -> None:
     copy = tmp_path / "copy.gputop"
@@ -267,7 +267,7 @@ async def test_names_in_a_lake_are_text_whatever_they_say() -> None:
         assert "[red]lake › [bold red]job[/]" in line(app, "place")
 
 
-async def test_what_keeps_late_ranks_from_being_known_is_told() -> None:
+async def test_what_keeps_late_ranks_from_being_known_is_reported() -> None:
     def late() -> Sequence[Late]:
         raise GputopError("the query took longer than 60 s: use fewer rows or joins")
 
@@ -279,7 +279,7 @@ async def test_what_keeps_late_ranks_from_being_known_is_told() -> None:
         assert {row["late rank"] for row in table(app)} == {"not known"}
 
 
-def test_a_file_is_told_from_another_of_its_name_by_its_content(tmp_path: Path) -> None:
+def test_a_file_is_distinguished_from_another_of_its_name_by_its_content(tmp_path: Path) -> None:
     path = tmp_path / "one.gputop"
     path.write_bytes(b"one")
     from gputop.fleet.explain_task import content_hash

@@ -55,7 +55,7 @@ def summed(file: Path, path: Path) -> Path:
     return write(path, header, [*(one for item in items for one in detail.consume(item)), *detail.finish()])
 
 
-def test_segments_are_one_session_and_tell_what_the_whole_recording_tells(
+def test_segments_are_one_session_and_show_what_the_whole_recording_reports(
     ranks: list[Path], tmp_path: Path
 ) -> None:
     folder = tmp_path / "sessions"
@@ -112,7 +112,9 @@ def test_segments_in_a_storage_are_one_session(ranks: list[Path], tmp_path: Path
     assert outcome.rows["problems"] == ()
 
 
-def test_sums_alone_are_a_session_of_which_is_told_what_sums_tell(ranks: list[Path], tmp_path: Path) -> None:
+def test_sums_alone_are_a_session_of_which_is_reported_what_sums_show(
+    ranks: list[Path], tmp_path: Path
+) -> None:
     file = summed(ranks[0], tmp_path / "sums.msgpack")
     lake = tmp_path / "lake"
     done = ingest([str(file), str(ranks[0])], str(lake), 1)

@@ -100,7 +100,7 @@ def printed(capsys: pytest.CaptureFixture[str], *words: str) -> list[dict[str, s
 
 
 @pytest.mark.long
-def test_recordings_and_lake_in_a_storage_tell_what_folders_tell_and_a_second_run_fetches_nothing(
+def test_recordings_and_lake_in_a_storage_show_what_folders_show_and_a_second_run_fetches_nothing(
     ranks: Path, local: Path, bucket: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     sessions, lake = uploaded(ranks, f"{bucket}/sessions"), f"{bucket}/a/lake"

@@ -102,7 +102,7 @@ def test_the_late_rank_is_named_with_its_host_its_cause_and_its_milliseconds(job
     assert row["why"] is None
 
 
-def test_no_other_job_has_a_late_rank_and_what_is_not_known_is_said(asked: Asked) -> None:
+def test_no_other_job_has_a_late_rank_and_what_is_not_known_is_reported(asked: Asked) -> None:
     healthy, few, ahead, loose = JOBS[3], JOBS[4], JOBS[5], JOBS[8]
     named = {dict(zip(asked.late.answer.columns, row, strict=True))["job"] for row in asked.late.answer.rows}
     assert named == {f"job-{job.id}" for job in NAMED}
@@ -120,7 +120,7 @@ def test_a_rank_of_which_a_part_is_recorded_counts_as_far_as_it_was_seen(asked: 
     assert 20 <= row["collectives"] < JOBS[-1].steps
 
 
-def test_the_dearest_is_told_first_and_a_limit_is_told(asked: Asked) -> None:
+def test_the_dearest_is_reported_first_and_a_limit_is_reported(asked: Asked) -> None:
     place = asked.late.answer.columns.index("gpu_hours")
     hours = [row[place] for row in asked.late.answer.rows]
     assert hours == sorted(hours, reverse=True)

@@ -45,11 +45,11 @@ def profile(tmp_path: Path) -> Profile:
     return Profile.read(path)
 
 
-def test_only_a_launch_to_a_free_gpu_tells_how_long_a_kernel_takes_to_begin(profile: Profile):
+def test_only_a_launch_to_a_free_gpu_shows_how_long_a_kernel_takes_to_begin(profile: Profile):
     assert profile.starts_ns().tolist() == [4000.0]
 
 
-def test_a_wait_tells_how_long_it_takes_to_return(profile: Profile):
+def test_a_wait_shows_how_long_it_takes_to_return(profile: Profile):
     assert profile.ends_ns().tolist() == [3000.0]
 
 

@@ -31,7 +31,7 @@ def told(
     return [one.data for one in clients.samples(sample, watched, now_ns)]
 
 
-def test_a_stranger_is_told_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_stranger_is_reported_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_clients, "in_initial_namespace", lambda: True)
     clients = GpuClients()
     own = os.getpid()
@@ -42,7 +42,7 @@ def test_a_stranger_is_told_once_with_who_it_is(monkeypatch: pytest.MonkeyPatch)
     assert told(clients, gpus(own), 2 * S) == told(clients, gpus(own), 20 * S) == []
 
 
-def test_who_is_watched_or_has_gone_is_not_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_who_is_watched_or_has_gone_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(gpu_clients, "in_initial_namespace", lambda: True)
     clients = GpuClients()
     assert told(clients, gpus(os.getpid(), 1 << 30), S, watched=(os.getpid(),)) == []

@@ -51,7 +51,7 @@ def test_a_process_is_idle_from_the_first_look_that_finds_it_so() -> None:
     assert since.consume([7, 8], {}, 5 * S) == {7: 2 * S, 8: 5 * S}
 
 
-def test_who_has_left_the_gpu_begins_anew_and_what_is_not_told_is_not_idle() -> None:
+def test_who_has_left_the_gpu_begins_anew_and_what_is_not_reported_is_not_idle() -> None:
     since = IdleSince()
     since.consume([7], {}, 1 * S)
     since.consume([], {}, 2 * S)

@@ -175,12 +175,12 @@ def told(*records: Any, complete: bool = True) -> list[tuple[int, dict[str, Any]
     return list(calls.notice(np.concatenate(records)))
 
 
-def test_each_named_device_is_told_once() -> None:
+def test_each_named_device_is_reported_once() -> None:
     calls = [items.call(START + row, 5, "cudaSetDevice", aux=row % 2 + (7 << 32)) for row in range(6)]
     assert told(*calls) == [(10, {"cuda_devices": [0]}), (10, {"cuda_devices": [0, 1]})]
 
 
-def test_a_choice_in_sight_does_not_tell_of_those_that_other_threads_made_before() -> None:
+def test_a_choice_in_sight_does_not_report_those_that_other_threads_made_before() -> None:
     calls = [items.call(START + row, 5, "cudaSetDevice", aux=row) for row in range(2)]
     late = {"cuda_devices": [0], "cuda_devices_missed": True}
     assert told(*calls, complete=False) == [(10, late), (10, {"cuda_devices": [0, 1]})]

@@ -45,7 +45,7 @@ def row(*known: Sample, **figures: Any) -> GpuRow:
     return gpu_rows(sample, {}, 1_000_000, facts)[0]
 
 
-def test_what_an_old_recording_lacks_is_said() -> None:
+def test_what_an_old_recording_lacks_is_reported() -> None:
     old = row(
         utilization_percent=50, fan_percent=None, unavailable={"fan_percent": "no fan"}, processes=[[10, 5]]
     )
@@ -105,7 +105,7 @@ def test_processes_have_their_use_and_who_holds_most_comes_first() -> None:
     ]
 
 
-def test_use_that_nvml_does_not_tell_is_no_zero() -> None:
+def test_use_that_nvml_does_not_report_is_no_zero() -> None:
     found = row(clients=[CLIENT_10], process_utilization=None).processes
     assert found is not None
     assert (found[0].sm_percent, found[0].name) == (None, "")

@@ -52,7 +52,7 @@ def test_of_processes_that_ended_the_oldest_are_forgotten_and_of_those_without_m
     ],
     ids=["began later", "ran before", "nobody knows", "another program since"],
 )
-def test_a_process_that_ran_before_holds_more_than_was_seen_and_that_is_said(
+def test_a_process_that_ran_before_holds_more_than_was_seen_and_that_is_reported(
     start_ns: int | None, programs: tuple[Item, ...], whole: bool
 ) -> None:
     facts = items.process(10, **({} if start_ns is None else {"start_ns": start_ns}))
@@ -65,7 +65,7 @@ def test_a_process_that_ran_before_holds_more_than_was_seen_and_that_is_said(
     assert f"  {said}:" in shortage_lines(failed)
 
 
-def test_where_events_were_lost_what_is_held_is_not_certain_and_that_is_said() -> None:
+def test_where_events_were_lost_what_is_held_is_not_certain_and_that_is_reported() -> None:
     told = [
         report_of(took(1, 0x1000, MIB), items.mark(9, START + 5 * MS, **lost)).notes
         for lost in ({}, {"calls": 3})

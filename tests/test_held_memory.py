@@ -40,7 +40,7 @@ def test_each_line_holds_what_it_took_and_nobody_gave_back() -> None:
     ) == {10: 6 * MIB}
 
 
-def test_an_address_that_is_used_again_is_never_taken_for_the_one_before() -> None:
+def test_an_address_that_is_used_again_is_never_mistaken_for_the_one_before() -> None:
     """The free begins before the address is given to somebody else, and returns after it."""
     slow_free = freed(9, 0x1000, duration=5 * MS, tid=12)
     assert held_after(took(1, 0x1000, MIB), took(6, 0x1000, 2 * MIB, B), slow_free) == {20: 2 * MIB}
@@ -163,7 +163,7 @@ def test_a_leak_that_begins_late_is_found() -> None:
     assert growth_of(*series(*([100] * 90 + [100 + 3 * at for at in range(60)]))) is not None
 
 
-def test_a_leak_is_told_with_its_line_its_rate_and_when_the_gpu_is_full() -> None:
+def test_a_leak_is_reported_with_its_line_its_rate_and_when_the_gpu_is_full() -> None:
     steps = 60
     rows = [took(at * 200, 0x1000 * at, 10 * MIB) for at in range(1, steps)]
     rows += [took(5, 0xF000_0000, 400 * MIB, B)]
@@ -189,7 +189,7 @@ def test_a_leak_that_many_lines_share_is_that_of_the_process() -> None:
 
 
 @pytest.mark.slow
-def test_what_is_held_and_what_failed_is_told_where_only_sums_are_recorded() -> None:
+def test_what_is_held_and_what_failed_is_reported_where_only_sums_are_recorded() -> None:
     rows = [took(at * 200, 0x1000 * at, 10 * MIB) for at in range(1, 60)]
     rows += [freed(at * 200 + 50, 0x1000 * at) for at in range(1, 60, 3)]
     rows += [took(5, 0xF000_0000, 400 * MIB, B), took(11_900, 0, 90 * GIB, C, ret=2)]
@@ -234,7 +234,7 @@ def short(
         (8 * GIB, None, None, "unknown"),
     ],
 )
-def test_what_an_allocation_failed_for_is_told(
+def test_what_an_allocation_failed_for_is_reported(
     asked: int, room: int | None, holders: dict[int, int] | None, blame: Blame
 ) -> None:
     found = short(took(1, 0x1000, 10 * GIB), took(2, 0x2000, GIB, B), asked=asked, room=room, holders=holders)
@@ -275,7 +275,7 @@ def test_attempts_right_after_each_other_are_one_with_what_was_given_back_betwee
     assert (found.attempts, found.gave_back, found.met) == (2, 3 * GIB, True)
 
 
-def test_the_tab_of_memory_is_there_for_a_process_that_took_some_and_tells_troubles_first() -> None:
+def test_the_tab_of_memory_is_there_for_a_process_that_took_some_and_shows_troubles_first() -> None:
     frame = fake.frame(processes=2)
     pid = frame.processes[0].pid
     rows = [took(1, 0x1000, 3 * GIB, pid=pid), took(500, 0, GIB, C, ret=2, pid=pid), freed(900, 0)]
@@ -293,7 +293,7 @@ def test_the_tab_of_memory_is_there_for_a_process_that_took_some_and_tells_troub
         assert "train.py:10 in step()" in text
 
 
-def test_json_and_text_of_the_explanation_tell_it() -> None:
+def test_json_and_text_of_the_explanation_show_it() -> None:
     rows = [took(1, 0x1000, 3 * GIB), took(500, 0, GIB, C, ret=2), freed(900, 0)]
     report = report_of(*rows)
     told = document(report)

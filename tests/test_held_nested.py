@@ -145,7 +145,7 @@ def test_behind_lost_records_it_is_not_known_which_gpu_a_thread_works_on_until_i
     assert held.total(10) == 6 * MIB  # that of GPU 0, and what was taken when nobody knew where
 
 
-def test_what_a_reset_gave_back_is_said_not_to_be_known() -> None:
+def test_what_a_reset_gave_back_is_reported_not_to_be_known() -> None:
     elsewhere = items.process(10, cuda_devices=[0, 1])
     notes = report_of(took(1, 0x1000, MIB), reset(2), took(3, 0x2000, MIB)).notes
     assert not any("reset" in note for note in notes)
@@ -155,7 +155,7 @@ def test_what_a_reset_gave_back_is_said_not_to_be_known() -> None:
     assert one.held == 2 * MIB
 
 
-def test_threads_that_choose_before_every_call_are_told_apart() -> None:
+def test_threads_that_choose_before_every_call_are_distinguished() -> None:
     chance, rows, want = random.Random(5), [], {0: 0, 1: 0, 2: 0}
     for at in range(1, 300):
         tid, device = chance.choice([10, 11, 12]), chance.choice([0, 1, 2])

@@ -240,7 +240,7 @@ def test_a_recording_that_fails_leaves_the_history(history: History, tmp_path: P
     assert len(HistoryReader(history).marks) == 9
 
 
-def test_facts_told_again_are_the_same_facts() -> None:
+def test_facts_reported_again_are_the_same_facts() -> None:
     told = [
         made.apis(),
         made.process(10, exited_ns=made.START + 5, exit_code=1),

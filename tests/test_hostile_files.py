@@ -237,7 +237,7 @@ def test_a_name_that_stands_for_gigabytes_stays_as_it_is() -> None:
     assert demangled("_ZN4some4part\nEi") == "_ZN4some4part\nEi"
 
 
-def test_one_library_that_cannot_be_read_is_told_and_the_next_is_probed(
+def test_one_library_that_cannot_be_read_is_reported_and_the_next_is_probed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     bad = hostile_elf.write(tmp_path / CUDA, symbols=10, claimed=1 << 40)

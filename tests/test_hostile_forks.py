@@ -169,7 +169,7 @@ def test_names_of_threads_that_are_not_watched_are_bounded() -> None:
     assert len(roster.names) <= 32_768
 
 
-def test_what_begins_and_ends_between_two_looks_is_told_once() -> None:
+def test_what_begins_and_ends_between_two_looks_is_reported_once() -> None:
     roster = Roster()
     list(roster.notice(lives(range(SHELL, SHELL + 1), Kind.JOIN)))
     helpers = range(4_000_000, 4_000_050)

@@ -44,7 +44,7 @@ def handed(inside: Inside, count: int, pid_of_it: int = PID, **columns: int | np
     ),
     st.lists(st.tuples(EDGES, EDGES, EDGES), max_size=3),
 )
-def test_rows_of_any_numbers_are_told_as_they_can_be_or_counted_as_lost(
+def test_rows_of_any_numbers_are_reported_as_they_can_be_or_counted_as_lost(
     given_rows: list[dict[str, int]], moments: list[tuple[int, int, int]]
 ) -> None:
     inside = Inside(lambda sample: None)
@@ -96,7 +96,7 @@ def test_how_far_a_clock_is_off_stays_a_number_of_64_bits() -> None:
     assert sample.data["inside_error_ns"] < 1 << 62
 
 
-def test_more_rows_than_can_be_told_of_are_counted() -> None:
+def test_more_rows_than_can_be_reported_of_are_counted() -> None:
     inside = Inside(lambda sample: None)
     for _ in range(2):
         handed(inside, 150_000, what=What.RANGE, begin=NOW - 5, end=NOW - 1)

@@ -64,7 +64,7 @@ def test_a_file_behind_a_librarys_folder_is_none_of_the_library(path: str) -> No
         assert SECRET not in str(item.data), item.data
 
 
-def test_why_cupti_tells_nothing_and_which_container_it_is_hold_no_name_in_a_private_recording() -> None:
+def test_why_cupti_reports_nothing_and_which_container_it_is_hold_no_name_in_a_private_recording() -> None:
     data = {
         "pid": 10,
         "watched": True,

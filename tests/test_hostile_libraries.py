@@ -127,7 +127,9 @@ def test_without_descriptors_marks_go_on_and_nobody_seems_to_have_ended() -> Non
     assert done.stdout == "went on\n", done.stderr
 
 
-def test_a_library_that_no_descriptor_is_left_for_is_not_taken_for_one_that_has_gone(tmp_path: Path) -> None:
+def test_a_library_that_no_descriptor_is_left_for_is_not_mistaken_for_one_that_has_gone(
+    tmp_path: Path,
+) -> None:
     (target,) = libraries_of(os.geteuid(), 1, tmp_path)
     moved = Target(Path(f"/proc/self/root{target.path}"), target.shown, target.identity, api.RUNTIME, 12)
     attaches = Attaches()

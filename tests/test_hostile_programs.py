@@ -62,7 +62,7 @@ def test_a_table_with_endless_numbers_has_no_line(minor: int) -> None:
     assert line_at(table, 1, 0, minor) is None
 
 
-def test_a_sample_that_is_told_before_its_frames_are_known_is_told_under_its_number() -> None:
+def test_a_sample_that_is_reported_before_its_frames_are_known_is_reported_under_its_number() -> None:
     samples, frames = Samples(), (("/app", 0, "step"),)
     assert samples.is_new(1, 5, frames)
     assert samples.number(2, 5) == 2  # its place went out, its frames wait for symbols

@@ -217,7 +217,7 @@ def test_a_file_that_is_cut_while_it_is_read_ends_nobody(
 
 
 @pytest.mark.parametrize("asks", ASKING, ids=lambda one: one.__name__)
-def test_a_file_that_hangs_when_it_is_read_is_given_up_told_once_and_the_next_one_is_read(
+def test_a_file_that_hangs_when_it_is_read_is_given_up_reported_once_and_the_next_one_is_read(
     asks: Callable[[Path], object], hanging: Path, child: file_reader.Reader
 ) -> None:
     if asks is known_again:

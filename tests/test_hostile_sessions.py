@@ -238,7 +238,7 @@ def test_sums_over_a_window_are_those_of_its_ticks_also_where_calls_come_rarely(
     ("made", "words"),
     [(equal_records, "more records than a file"), (long_tables, "larger samples than a file")],
 )
-def test_what_is_beyond_the_allowance_is_told_as_damage(
+def test_what_is_beyond_the_allowance_is_reported_as_damage(
     made: Callable[[], Chunks], words: str, tmp_path: Path
 ) -> None:
     path = tmp_path / "session"
@@ -261,7 +261,7 @@ def test_a_sample_full_of_empty_lists_is_damage_and_one_of_numbers_is_not() -> N
     assert fmt.unpack(msgpack.packb(text)) == text
 
 
-def test_calls_beyond_the_rows_of_a_table_are_counted_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_calls_beyond_the_rows_of_a_table_are_counted_and_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(calltable, "MOST_ROWS", 128)
     monkeypatch.setattr(calltable, "MAX_PROCESSES", 100)
     table, totals = CallTable(), RowSums.zeros(0)
@@ -278,7 +278,7 @@ def test_calls_beyond_the_rows_of_a_table_are_counted_and_told(monkeypatch: pyte
 
 @pytest.mark.parametrize("command", [("stats",), ("explain",), ("replay", "--once"), ("stream", "--jsonl")])
 @pytest.mark.parametrize("start", [{}, "", [1]])
-def test_a_header_of_another_shape_is_told_in_a_sentence(
+def test_a_header_of_another_shape_is_reported_in_a_sentence(
     start: object, command: tuple[str, ...], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "session"

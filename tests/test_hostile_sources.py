@@ -66,7 +66,7 @@ def test_memory_that_hangs_when_it_is_read_keeps_nobody_waiting(hanging: Path) -
     ],
     ids=["pipe", "device", "links to itself", "endless", "folder"],
 )
-def test_a_source_that_is_no_text_is_told_in_a_sentence(
+def test_a_source_that_is_no_text_is_reported_in_a_sentence(
     make: Callable[[Path], Path], said: str, tmp_path: Path
 ) -> None:
     source = in_time(lambda: read_source(Line(str(make(tmp_path / "train.py")), 1, "step"), ME))

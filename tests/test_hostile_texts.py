@@ -79,7 +79,7 @@ def recording(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathF
 @pytest.mark.parametrize(
     "words", [("replay", "--once"), ("replay", "--once", "--at", "1"), ("stats",), ("explain",)]
 )
-def test_what_is_said_of_a_recording_is_harmless(recording: Path, words: tuple[str, ...]) -> None:
+def test_what_is_reported_of_a_recording_is_harmless(recording: Path, words: tuple[str, ...]) -> None:
     done = inside.run(*words, str(recording))
     assert done.returncode in (0, 3), done.stderr
     assert_harmless(done.stdout)
@@ -87,7 +87,7 @@ def test_what_is_said_of_a_recording_is_harmless(recording: Path, words: tuple[s
     assert "\\x1b" in done.stdout
 
 
-def test_what_is_said_of_two_recordings_is_harmless(recording: Path) -> None:
+def test_what_is_reported_of_two_recordings_is_harmless(recording: Path) -> None:
     done = inside.run("diff", str(recording), str(recording))
     assert done.returncode == 0, done.stderr
     assert_harmless(done.stdout + done.stderr)
@@ -182,7 +182,7 @@ def test_without_the_packages_gputop_needs_it_can_still_be_said(
     assert_harmless(capsys.readouterr().err, lines=1)
 
 
-def test_where_an_error_was_raised_is_told_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_where_an_error_was_raised_is_reported_line_by_line(capsys: pytest.CaptureFixture[str]) -> None:
     print_traceback(ValueError(NAME))
     assert_harmless(capsys.readouterr().err)
 

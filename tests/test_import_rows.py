@@ -147,7 +147,7 @@ def test_operators_ranges_functions_and_their_shapes_are_all_there_and_make_the_
     assert (shape.grid, shape.block) == ((8, 1, 1), (256, 1, 1))
 
 
-def test_copies_tell_which_memory_of_the_host_and_waits_what_they_wait_for(tmp_path: Path) -> None:
+def test_copies_show_which_memory_of_the_host_and_waits_what_they_wait_for(tmp_path: Path) -> None:
     events: list[Any] = []
     names = [
         "HtoD (Pageable -> Device)",
@@ -208,7 +208,7 @@ def test_another_accelerator_is_a_sentence(tmp_path: Path, capfd: pytest.Capture
 
 
 @pytest.mark.parametrize("told", ["record_param_comms", "nccl:all_reduce", ""])
-def test_collectives_are_calls_of_nccl_whatever_tells_of_them(told: str, tmp_path: Path) -> None:
+def test_collectives_are_calls_of_nccl_whatever_shows_them(told: str, tmp_path: Path) -> None:
     kernel = "ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*, unsigned long, ncclWork*)"
     events = [
         event("cuda_driver", "cuLaunchKernelEx", 20, 5, correlation=9),

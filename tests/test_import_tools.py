@@ -118,7 +118,7 @@ def wprof(path: Path) -> tuple[Path, list[dict[str, Any]]]:
     return path, rows
 
 
-def test_wprof_tells_who_woke_whom_and_what_the_gpu_did(tmp_path: Path) -> None:
+def test_wprof_reports_who_woke_whom_and_what_the_gpu_did(tmp_path: Path) -> None:
     path = imported(wprof(tmp_path / "run.ndjson")[0], tmp_path)
     found = evidence(path)
     slices = found.slices

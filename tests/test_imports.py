@@ -89,7 +89,7 @@ def test_a_loader_in_the_process_itself_is_the_cause_where_the_profiler_has_reco
     assert "whether it ran there is not recorded" in finding.chain[-1].text
 
 
-def test_of_a_loader_with_workers_it_is_told_that_they_are_late_and_not_why(tmp_path: Path) -> None:
+def test_of_a_loader_with_workers_it_is_reported_that_they_are_late_and_not_why(tmp_path: Path) -> None:
     """What the workers did is in no trace of one process."""
     trace = made_traces.kineto(tmp_path / "workers.json", of=made_traces.loop(made_traces.WORKERS))
     report = gputop.explain(imported(trace, tmp_path))
@@ -172,7 +172,7 @@ def test_switches_of_nsys_are_stays_off_the_cpu_and_what_they_lack_is_not_known(
     assert (both.idle, both.span_ns) == (alone.idle, alone.span_ns)
 
 
-def test_absolute_times_of_a_trace_without_a_base_are_said_to_be_coarse(tmp_path: Path) -> None:
+def test_absolute_times_of_a_trace_without_a_base_are_reported_to_be_coarse(tmp_path: Path) -> None:
     ops, _ = made_traces.loop()
     busy, span = made_traces.busy_and_span(ops)
     path = imported(made_traces.kineto(tmp_path / "old.json", relative=False), tmp_path)

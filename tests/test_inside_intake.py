@@ -92,7 +92,7 @@ def test_a_refusal_is_a_sentence_that_names_the_process() -> None:
     assert problem == "process 40 starts without --inside's exact kernels: no libcupti.so was found"
 
 
-def test_launches_of_which_cupti_tells_nothing_mean_that_another_client_has_it() -> None:
+def test_launches_of_which_cupti_reports_nothing_mean_that_another_client_has_it() -> None:
     said: list[Sample] = []
     inside = Inside(said.append)
     inside.hear(message(Message.STATE, b"26", 2, InsideState.ON))
@@ -165,7 +165,7 @@ def at_time(time_ns: int, body: bytearray) -> bytes:
     return bytes(record.tobytes())
 
 
-def test_how_far_clocks_may_be_off_is_told_before_the_end() -> None:
+def test_how_far_clocks_may_be_off_is_reported_before_the_end() -> None:
     inside = Inside(lambda sample: None)
     inside.hear(moment(NOW - 1_000_000))
     inside.hear(rows({"what": What.KERNEL, "begin": NOW + AHEAD - 900, "end": NOW + AHEAD - 100}))

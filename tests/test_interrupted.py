@@ -62,14 +62,14 @@ def header() -> dict[str, object]:
     return reader.header
 
 
-def test_totals_of_what_was_read_are_told_as_such() -> None:
+def test_totals_of_what_was_read_are_reported_as_such() -> None:
     found = stats(RECORDING, progress=Stopping(6))
     wanted = collect(header(), part(6))
     assert {**stats_to_json(found), "problems": 0} == {**stats_to_json(wanted), "problems": 0}
     assert found.problems[0].startswith("interrupted: this covers the first 1.")
 
 
-def test_an_answer_about_what_was_read_is_told_as_such() -> None:
+def test_an_answer_about_what_was_read_is_reported_as_such() -> None:
     report = explain(RECORDING, progress=Stopping(10))
     assert report.notes[0].startswith("interrupted: this covers the first 2.")
     assert report.duration_ns < explain(RECORDING).duration_ns
@@ -77,7 +77,7 @@ def test_an_answer_about_what_was_read_is_told_as_such() -> None:
 
 
 @pytest.mark.long
-def test_of_parts_those_that_are_joined_are_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_of_parts_those_that_are_joined_are_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(totals, "LONG_BYTES", 1)
     monkeypatch.setattr(totals, "SEGMENT_BYTES", 10_000)
     found = stats(RECORDING, progress=Stopping(3))

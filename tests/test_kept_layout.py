@@ -54,7 +54,7 @@ def test_what_gputop_asks_for_is_part_of_it(
 
 
 @pytest.mark.parametrize("kept", [b"", b"{", b"[1]", b'{"offsets": {}, "more": 1}'])
-def test_what_is_no_layout_is_not_taken_for_one(kept: bytes, tmp_path: Path, reads: list[Path]) -> None:
+def test_what_is_no_layout_is_not_mistaken_for_one(kept: bytes, tmp_path: Path, reads: list[Path]) -> None:
     known = layout_of(btf.VMLINUX, tmp_path / "bpf")
     (entry,) = (tmp_path / "bpf").iterdir()
     bpf_cache.write(tmp_path / "bpf", entry.name, kept)
@@ -68,7 +68,7 @@ def test_where_nothing_can_be_kept_types_are_read(tmp_path: Path, reads: list[Pa
     assert len(reads) == 2
 
 
-def test_a_kernel_without_types_is_said_to_have_none(tmp_path: Path) -> None:
+def test_a_kernel_without_types_is_reported_to_have_none(tmp_path: Path) -> None:
     with pytest.raises(btf.BtfError, match="CONFIG_DEBUG_INFO_BTF"):
         layout_of(tmp_path / "none", tmp_path / "bpf")
 

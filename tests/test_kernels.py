@@ -65,7 +65,7 @@ def test_launches_are_counted_by_kernel_outermost_ones_that_succeeded() -> None:
     }
 
 
-def test_where_no_kernel_has_a_name_none_is_told() -> None:
+def test_where_no_kernel_has_a_name_none_is_reported() -> None:
     assert told_rows() == {}
     assert told_rows(named(pid=11)) == {}
 
@@ -78,7 +78,7 @@ def test_sums_of_two_parts_are_those_of_the_whole() -> None:
     assert finish(HEADER, first).processes[0].kernels == whole.processes[0].kernels
 
 
-def test_json_and_text_of_the_totals_tell_them() -> None:
+def test_json_and_text_of_the_totals_show_them() -> None:
     stream = [items.apis(), items.process(10), named(), *launches(), items.mark(1, START + SECOND)]
     stats = collect(HEADER, stream)
     document = stats_to_json(stats)
@@ -126,7 +126,7 @@ class Finder:
         return self.answers.get(address)
 
 
-def test_a_kernel_is_looked_up_once_and_told_once() -> None:
+def test_a_kernel_is_looked_up_once_and_reported_once() -> None:
     finder = Finder({ADD: (TORCH, 0, "f")})
     kernels = Kernels(finder)
     for _ in range(3):
@@ -142,7 +142,7 @@ def test_a_file_whose_symbols_are_being_read_is_asked_again() -> None:
     assert [len(list(kernels.resolved())) for _ in range(3)] == [0, 0, 1]
 
 
-def test_what_stays_unknown_is_given_up_and_handles_of_the_driver_are_never_asked_for() -> None:
+def test_what_stays_unknown_is_given_up_and_handles_of_the_driver_are_never_requested() -> None:
     finder = Finder({})
     kernels = Kernels(finder)
     kernels.notice(items.joined([launch(1, ADD), launch(2, HANDLE, "cuLaunchKernel")]))  # type: ignore[list-item]
@@ -172,7 +172,7 @@ def launch_by(kernels: Kernels, handle: int) -> list[str]:
     return [frame[2] for _, number, frame in kernels.resolved() if number == kernel_number(10, handle)]
 
 
-def test_a_handle_is_called_what_was_asked_for_and_lies_in_the_file_that_asked() -> None:
+def test_a_handle_is_called_what_was_requested_and_lies_in_the_file_that_asked() -> None:
     kernels = of_handles()
     kernels.hear(told_name(HANDLE, b"_Z4gemmPfi"))
     kernels.notice(launch(1, HANDLE, "cuLaunchKernelEx"))  # type: ignore[arg-type]
@@ -190,7 +190,7 @@ def test_another_handle_of_the_same_kernel_has_its_name() -> None:
     assert launch_by(kernels, HANDLE + 16) == []
 
 
-def test_a_name_that_comes_after_the_first_launch_is_told_then() -> None:
+def test_a_name_that_comes_after_the_first_launch_is_reported_then() -> None:
     kernels = of_handles()
     assert launch_by(kernels, HANDLE) == []
     kernels.hear(told_name(HANDLE, b"late"))
@@ -217,7 +217,7 @@ def test_handles_of_another_process_or_one_that_ended_have_no_name() -> None:
     assert launch_by(kernels, HANDLE) == []
 
 
-def test_a_number_used_by_a_new_process_is_asked_for_again() -> None:
+def test_a_number_used_by_a_new_process_is_requested_again() -> None:
     finder = Finder({ADD: (TORCH, 0, "f")})
     kernels = Kernels(finder)
     for _ in range(2):

@@ -33,7 +33,7 @@ def told(landmarks: Landmarks) -> list[tuple[float, str]]:
     return [(mark.time_ns / S, mark.text.split()[0]) for mark in landmarks.since(0)]
 
 
-def test_a_finding_is_told_when_it_begins_and_again_after_it_was_away() -> None:
+def test_a_finding_is_reported_when_it_begins_and_again_after_it_was_away() -> None:
     landmarks = Landmarks()
     for second in range(10, 30):
         landmarks.consume_verdict(verdict(second, "C02", *(["C13"] if second >= 20 else [])))
@@ -43,7 +43,7 @@ def test_a_finding_is_told_when_it_begins_and_again_after_it_was_away() -> None:
     assert told(landmarks) == [(10, "C02"), (20, "C13"), (50, "C02")]
 
 
-def test_a_single_long_gap_is_told_once_after_its_end() -> None:
+def test_a_single_long_gap_is_reported_once_after_its_end() -> None:
     landmarks = Landmarks()
     for second in (8, 9):
         landmarks.consume_verdict(Verdict(reports.report(), second * S, S, reports.lanes()))

@@ -54,7 +54,7 @@ def test_a_mapped_library_is_reached_by_its_own_path(tmp_path: Path) -> None:
         assert libraries.reach(entry) == Target(path, str(path), identity_of(path), "runtime", 12)
 
 
-def test_a_replaced_library_is_never_taken_for_the_new_one(tmp_path: Path) -> None:
+def test_a_replaced_library_is_never_mistaken_for_the_new_one(tmp_path: Path) -> None:
     path = file(tmp_path / RUNTIME)
     old = identity_of(path)
     with mapping(path):
@@ -75,7 +75,7 @@ def test_another_file_under_the_path_of_a_mapping_is_refused(tmp_path: Path) -> 
     assert libraries.reach(elsewhere) is None
 
 
-def test_a_file_whose_device_stat_tells_otherwise_is_reached_all_the_same(tmp_path: Path) -> None:
+def test_a_file_whose_device_stat_shows_otherwise_is_reached_all_the_same(tmp_path: Path) -> None:
     """As on overlayfs and btrfs: the kernel's mappings name another device than stat(2)."""
     path = file(tmp_path / RUNTIME)
     with mapping(path) as entry:
@@ -222,7 +222,7 @@ def attached(attaching: Attaching, path: Path, seconds: float = 60) -> bool:
     return False
 
 
-def test_without_perf_events_maps_are_polled_and_this_is_said(
+def test_without_perf_events_maps_are_polled_and_this_is_reported(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = file(tmp_path / RUNTIME)
@@ -320,7 +320,7 @@ class Refusing(Attaching):
         return []
 
 
-def test_a_refusal_is_told_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_refusal_is_reported_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = file(tmp_path / RUNTIME)
     events = Events()
     monkeypatch.setattr(sys.modules[__name__], "Attaching", Refusing)

@@ -71,7 +71,7 @@ def test_what_there_is_not_is_an_attribute_error() -> None:
 # -- the page and the notebook --------------------------------------------------------------------------
 
 
-def test_the_page_tells_what_the_docstrings_say() -> None:
+def test_the_page_shows_what_the_docstrings_say() -> None:
     """``make shown`` writes it again."""
     page = library_page.PAGE.read_text(encoding="utf-8")
     assert library_page.with_names(page) == page
@@ -143,7 +143,7 @@ def test_results_cannot_be_changed() -> None:
         session.header["gputop"] = "x"  # type: ignore[index]
 
 
-def test_what_is_damaged_is_told_by_the_session_its_frames_and_its_totals(tmp_path: Path) -> None:
+def test_what_is_damaged_is_reported_by_the_session_its_frames_and_its_totals(tmp_path: Path) -> None:
     path = tmp_path / "torn.msgpack"
     path.write_bytes(STORM.read_bytes()[:500_000])
     with gputop.open_session(path) as session:

@@ -59,7 +59,7 @@ def test_every_instruction_has_the_line_that_python_says() -> None:
         assert line_at(made.co_linetable, made.co_firstlineno, offset, MINOR) == line
 
 
-def test_a_table_that_is_cut_anywhere_tells_the_right_line_or_none() -> None:
+def test_a_table_that_is_cut_anywhere_shows_the_right_line_or_none() -> None:
     made = code(12)
     table, lines = made.co_linetable, list(right(made))
     for length in range(len(table)):
@@ -190,7 +190,7 @@ def test_code_of_another_generation_is_other_code(subject: Resolver) -> None:
     assert told(subject, code_record(generation=1), stack_record(1, generation=2)) == []
 
 
-def test_a_table_longer_than_all_parts_tells_no_line_behind_them(subject: Resolver) -> None:
+def test_a_table_longer_than_all_parts_shows_no_line_behind_them(subject: Resolver) -> None:
     entry = bytes([0x80 | 14 << 3 | 7, 0x42, 0x40, 0x40, 0x40, 0x40, 0x00])  # one step, in six bytes
     room = TABLE_BYTES * TABLE_PARTS
     last, cut = divmod(room, len(entry))

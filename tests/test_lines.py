@@ -84,7 +84,7 @@ def test_calls_are_added_up_by_the_innermost_line_outside_of_packages(facts: Fac
     assert unknown == {}
 
 
-def test_nested_calls_and_calls_that_were_not_asked_for_do_not_count(facts: Facts) -> None:
+def test_nested_calls_and_calls_that_were_not_requested_do_not_count(facts: Facts) -> None:
     sums = LineSums()
     sums.add_calls(calls((5, 0, FIRST, 10, CallFlag.NESTED), (5, 0, 0, 10, 0)))
     assert sums.lines == {}
@@ -213,12 +213,12 @@ def test_an_empty_tab_says_why(changes: dict[str, object], mode: str, said: str)
 
 
 @pytest.mark.slow
-def test_calls_of_unknown_lines_are_told() -> None:
+def test_calls_of_unknown_lines_are_reported() -> None:
     made = to_lines(replace(frame(), processes=(fake.process(0, unknown_lines=31),)))
     assert "31 calls of unknown lines" in made.text()
 
 
-def test_calls_of_unknown_lines_are_told_beside_known_ones() -> None:
+def test_calls_of_unknown_lines_are_reported_beside_known_ones() -> None:
     rows = (LineRow(READ, "cudaMemcpyAsync", 800, S),)
     process = fake.process(0, lines=rows, unknown_lines=31)
     made = to_lines(replace(frame(), processes=(process,)))
@@ -363,7 +363,7 @@ def test_where_the_clock_was_set_a_page_of_the_source_says_so(train: Line) -> No
         ("<string>", "comes from no file"),
     ],
 )
-def test_what_cannot_be_shown_is_told_in_a_sentence(tmp_path: Path, name: str, said: str) -> None:
+def test_what_cannot_be_shown_is_reported_in_a_sentence(tmp_path: Path, name: str, said: str) -> None:
     (tmp_path / "folder").mkdir()
     os.mkfifo(tmp_path / "pipe")
     with (tmp_path / "large.py").open("wb") as file:

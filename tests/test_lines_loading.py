@@ -19,7 +19,7 @@ def lines(told: list[Sample]) -> Lines:
 
 
 @pytest.mark.timed
-def test_a_kernel_that_refuses_them_is_told_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_kernel_that_refuses_them_is_reported_and_nobody_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(_programs: object) -> None:
         raise ProbeError("the kernel did not take the probes: too long")
 

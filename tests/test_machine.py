@@ -39,7 +39,7 @@ def procfs(folder: Path, steal: int, some: int, full: int, again: int) -> Path:
     return folder
 
 
-def test_only_what_grew_while_it_looked_is_told(tmp_path: Path) -> None:
+def test_only_what_grew_while_it_looked_is_reported(tmp_path: Path) -> None:
     seen = MachineEvents(procfs(tmp_path, 100, 5_000, 1_000, 40))
     procfs(tmp_path, 107, 5_200, 1_001, 43)
     (told,) = seen.samples(START)
@@ -59,7 +59,7 @@ def test_only_what_grew_while_it_looked_is_told(tmp_path: Path) -> None:
     assert end.data["steal_ns"] == 2 * TICK_NS
 
 
-def test_none_at_all_is_told_once(tmp_path: Path) -> None:
+def test_none_at_all_is_reported_once(tmp_path: Path) -> None:
     seen = MachineEvents(procfs(tmp_path, 100, 5_000, 1_000, 40))
     (told,) = seen.samples(START)
     assert set(told.data.values()) == {0}
@@ -125,7 +125,7 @@ def test_sums_are_the_same_wherever_a_recording_is_cut() -> None:
         assert whole.machine.sums["steal_ns"] == 3 * SECOND
 
 
-def test_stats_have_a_line_of_what_was_and_nothing_where_nothing_was_told() -> None:
+def test_stats_have_a_line_of_what_was_and_nothing_where_nothing_was_reported() -> None:
     text = stats_to_text(collect(HEADER, recording()), None)
     assert (
         "machine: 3.00s of its CPUs stolen by the hypervisor, short of memory for 2.00s (no task could run: "
@@ -138,6 +138,6 @@ def test_stats_have_a_line_of_what_was_and_nothing_where_nothing_was_told() -> N
     assert "machine" not in stats_to_text(silent, None)
 
 
-def test_every_user_may_know_it_as_proc_tells_it() -> None:
+def test_every_user_may_know_it_as_proc_shows_it() -> None:
     sample = Sample(MACHINE, START, {"steal_ns": 1})
     assert list(UserView(1000, Owners()).sample(sample)) == [sample]

@@ -72,7 +72,7 @@ def test_live_the_newest_and_what_lives_have_their_lines_and_the_oldest_go() -> 
 
 
 @pytest.mark.usefixtures("few")
-def test_what_is_told_in_the_middle_of_a_session_has_them_too() -> None:
+def test_what_is_reported_in_the_middle_of_a_session_has_them_too() -> None:
     book = FactBook()
     jobs(book.consume, lambda _at: None, 200)
     later = FactBook()
@@ -108,7 +108,7 @@ def test_a_number_that_the_next_process_of_the_pid_has_again_stays() -> None:
 
 
 @pytest.mark.usefixtures("few")
-def test_stacks_that_are_told_after_the_end_of_their_process_count_as_those_before() -> None:
+def test_stacks_that_are_reported_after_the_end_of_their_process_count_as_those_before() -> None:
     book = FactBook()
     book.consume(items.process(5))
     book.consume(Sample(FRAMES, START, dict(frames(5, *range(100, 100 + MANY)))))

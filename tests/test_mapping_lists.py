@@ -46,7 +46,7 @@ def test_what_has_too_few_columns_or_no_rights_to_run_is_passed_over(monkeypatch
     assert list(maps.cut()) == []
 
 
-def test_so_many_are_handed_out_and_that_there_were_more_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_so_many_are_handed_out_and_that_there_were_more_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(maps, "MOST_MAPPINGS", 3)
     assert len(taken(monkeypatch, *[LIB] * 3)) == 3
     assert list(maps.cut()) == []
@@ -58,7 +58,9 @@ def lines(text: bytes) -> list[str]:
     return list(maps.whole_lines(PID, io.BytesIO(text)))
 
 
-def test_lines_are_read_up_to_their_number_and_the_next_one_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_are_read_up_to_their_number_and_the_next_one_is_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(maps, "MOST_LINES", 3)
     assert lines(b"a\nb\n") == ["a", "b"]
     assert list(maps.cut()) == []
@@ -74,7 +76,9 @@ def test_lines_are_read_up_to_their_bytes_and_not_one_more(monkeypatch: pytest.M
     assert list(maps.cut()) == [PID]
 
 
-def test_a_line_longer_than_a_path_can_be_is_left_out_whole_and_told(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_line_longer_than_a_path_can_be_is_left_out_whole_and_reported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(maps, "LONGEST_LINE", 8)
     assert lines(b"first\n" + b"x" * 20 + b"\nlast\n") == ["first", "last"]
     assert list(maps.cut()) == [PID]

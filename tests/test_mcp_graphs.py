@@ -60,7 +60,7 @@ def frequency(catalogue: Catalogue, pid: int = 10, **more: Any) -> Any:
     return json.loads(graph_frequency(catalogue, pid, **more))
 
 
-def test_a_graphs_life_is_told_in_order_and_launches_in_a_row_are_one_event(tmp_path: Path) -> None:
+def test_a_graphs_life_is_reported_in_order_and_launches_in_a_row_are_one_event(tmp_path: Path) -> None:
     told = lifecycle(
         of(
             tmp_path,
@@ -120,7 +120,7 @@ def test_rates_are_those_from_the_first_launch_to_the_last_and_the_often_launche
     assert first["in_launch_calls_ms"] == pytest.approx(10.1)
 
 
-def test_only_the_window_and_the_process_count_and_what_lies_outside_is_said(tmp_path: Path) -> None:
+def test_only_the_window_and_the_process_count_and_what_lies_outside_is_reported(tmp_path: Path) -> None:
     catalogue = of(
         tmp_path, [*replayed(0, 30, 100, FIRST), *replayed(50, 20, 10, SECOND_ONE, pid=11, tid=11)]
     )
@@ -139,7 +139,7 @@ def test_nested_calls_are_not_counted_twice(tmp_path: Path) -> None:
     assert lifecycle(of(tmp_path, calls))["launches"] == 5
 
 
-def test_captures_whose_begin_or_end_was_not_seen_are_told_as_such(tmp_path: Path) -> None:
+def test_captures_whose_begin_or_end_was_not_seen_are_reported_as_such(tmp_path: Path) -> None:
     told = lifecycle(
         of(
             tmp_path,
@@ -168,7 +168,7 @@ def test_a_process_without_graphs_is_told_so_and_who_has_some_is_named(tmp_path:
         assert "trainer" in other["name"]
 
 
-def test_a_recording_of_another_tool_tells_launches_and_no_executable(tmp_path: Path) -> None:
+def test_a_recording_of_another_tool_shows_launches_and_no_executable(tmp_path: Path) -> None:
     told = frequency(of(tmp_path, replayed(0, 4, 1, 0), source="kineto"))
     (one,) = told["executables"]
     assert (one["executable"], one["launches"]) == (None, 4)
@@ -189,7 +189,7 @@ def test_many_launches_of_many_executables_come_in_pages(tmp_path: Path) -> None
     assert sum(one["count"] for one in shown) == 600 == told["launches"]
 
 
-def test_losses_are_told(tmp_path: Path) -> None:
+def test_losses_are_reported(tmp_path: Path) -> None:
     path = tmp_path / "lossy.msgpack"
     records = made.joined(replayed(0, 3, 1, FIRST))
     write(path, made.HEADER, [made.apis(), made.process(10), records, made.mark(1, START + SECOND, calls=7)])

@@ -134,7 +134,7 @@ def test_without_the_sdk_a_sentence_says_how_to_install_it(monkeypatch: pytest.M
         server_of(Catalogue([str(RECORDINGS)]), "test")
 
 
-def test_what_is_not_there_is_said_before_anything_starts() -> None:
+def test_what_is_not_there_is_reported_before_anything_starts() -> None:
     with pytest.raises(CommandError, match="no file or folder"):
         Catalogue(["/nowhere/at/all"])
     assert_one_sentence(run("mcp", "/nowhere/at/all"), 2, "no file or folder")

@@ -83,7 +83,7 @@ def test_the_totals_of_recorders_of_one_machine_are_those_of_one_that_saw_it_all
 
 
 @pytest.mark.slow
-def test_what_is_said_of_each_moment_is_what_one_recorder_would_have_said(
+def test_what_is_reported_of_each_moment_is_what_one_recorder_would_have_reported(
     apart: list[Path], tmp_path: Path
 ) -> None:
     """By the frames of the whole: threads off their CPU between two marks of a part are known."""
@@ -135,7 +135,7 @@ def test_a_process_that_two_recorders_saw_at_a_time_is_not_counted_twice(tmp_pat
 
 
 @pytest.mark.slow
-def test_what_cannot_be_merged_is_said(tmp_path: Path) -> None:
+def test_what_cannot_be_merged_is_reported(tmp_path: Path) -> None:
     header, told = read(WORKERS)
     for change, words in (
         ({"calls_observed": False}, "without eBPF"),
@@ -233,7 +233,7 @@ def test_kernels_keep_their_names(boots: tuple[str, str], tmp_path: Path) -> Non
     assert [[(row["name"], row["launches"]) for row in one["kernels"]] for one in found] == [[("add", 2)]] * 2
 
 
-def test_of_two_recorders_of_a_machine_one_at_a_time_tells_of_its_gpus(tmp_path: Path) -> None:
+def test_of_two_recorders_of_a_machine_one_at_a_time_shows_its_gpus(tmp_path: Path) -> None:
     """The longer one while both run, the other one before and after."""
     files = []
     for pid, low, high in ((10, 0, 3000), (20, 2000, 4000), (30, 6000, 7000)):
@@ -251,7 +251,7 @@ def test_of_two_recorders_of_a_machine_one_at_a_time_tells_of_its_gpus(tmp_path:
     assert sorted(moments) == [*range(250, 4001, 250), *range(6250, 7001, 250)]
 
 
-def test_the_gpus_of_a_merged_recording_are_listed_although_its_last_part_tells_of_none(
+def test_the_gpus_of_a_merged_recording_are_listed_although_its_last_part_shows_none(
     tmp_path: Path,
 ) -> None:
     files = []

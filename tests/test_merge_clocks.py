@@ -72,7 +72,7 @@ def test_clocks_that_drift_are_aligned_at_each_moment(ppm: float, seed: int, tmp
     assert part["error_ns"] < MS
 
 
-def test_clocks_of_one_speed_are_said_to_have_no_drift(tmp_path: Path) -> None:
+def test_clocks_of_one_speed_are_reported_to_have_no_drift(tmp_path: Path) -> None:
     rng = random.Random(5)
     files = [
         write(tmp_path / boot, *job(0, rng, pid=100, boot=boot, pause=2 * SECOND)) for boot in ("a", "b")

@@ -110,7 +110,7 @@ def build(folder: Path, *flags: str) -> Path:
     return target
 
 
-def test_every_address_of_a_function_has_its_name_as_nm_tells_it(tmp_path: Path) -> None:
+def test_every_address_of_a_function_has_its_name_as_nm_shows_it(tmp_path: Path) -> None:
     path = build(tmp_path)
     functions = functions_of(path)
     listed = subprocess.run(
@@ -156,7 +156,7 @@ def _libc() -> Path:
     return next(Path(one.path) for one in maps.executable(ME) if re.search(r"/libc[.-][^/]*$", one.path))
 
 
-def test_a_file_that_has_changed_tells_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_that_has_changed_shows_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(symbol_lookup, "FRESH_S", 0.0)
     path = build(tmp_path)
     functions = functions_of(path)
@@ -220,7 +220,7 @@ def test_the_line_is_the_innermost_of_the_users_own_python_else_own_code(
     assert stacks.line(9) == named
 
 
-def test_native_code_is_told_by_function_and_library() -> None:
+def test_native_code_is_reported_by_function_and_library() -> None:
     assert PROGRAM.text() == "step+0x41 in train"
     assert PROGRAM.brief == "step+0x41"
     assert PROGRAM.full_text() == f"step+0x41 in {PROGRAM.file}"

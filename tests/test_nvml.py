@@ -115,7 +115,7 @@ def test_a_call_that_hangs_makes_figures_unknown_and_nobody_waits(tmp_path: Path
     "function", ["nvmlInitWithFlags", "nvmlSystemGetDriverVersion", "nvmlDeviceGetCount"]
 )
 @pytest.mark.timed
-def test_a_first_call_that_hangs_delays_nothing_and_is_not_taken_for_no_gpu(
+def test_a_first_call_that_hangs_delays_nothing_and_is_not_mistaken_for_no_gpu(
     tmp_path: Path, function: str
 ) -> None:
     result = subprocess.run(

@@ -66,7 +66,7 @@ def test_a_refusal_holds_for_its_gpu_and_its_figures_alone(refused: Any, index: 
     assert refused[index]["utilization_percent"] == 0
 
 
-def test_without_another_gpu_there_is_no_nvlink_and_that_is_said(tmp_path: Path) -> None:
+def test_without_another_gpu_there_is_no_nvlink_and_that_is_reported(tmp_path: Path) -> None:
     (row,) = all_rows(tmp_path)
     assert row["nvlink_tx_bytes_per_second"] is None
     assert row["unavailable"]["nvlink_tx_bytes_per_second"] == "no NVLink on this GPU, or none in use"
@@ -104,7 +104,7 @@ def test_a_gpu_that_is_lost_later_keeps_its_name_and_may_come_back(tmp_path: Pat
     assert lost == [*before[:2], "the GPU is lost", None]
 
 
-def test_the_instances_of_a_gpu_and_what_it_no_longer_tells(tmp_path: Path) -> None:
+def test_the_instances_of_a_gpu_and_what_it_no_longer_shows(tmp_path: Path) -> None:
     row = ask(
         tmp_path,
         "until(lambda: [one for one in rows()[0]['mig'] or () if one['sm_active_percent'] is not None])\n"

@@ -41,7 +41,7 @@ def test_the_choice_is_a_fact_of_the_process_and_a_note() -> None:
     assert note.data == {"text": "the kernel ends process 999999901: out of memory", "pid": 999_999_901}
 
 
-def test_stats_tell_the_moment_of_that_process_and_of_no_other() -> None:
+def test_stats_show_the_moment_of_that_process_and_of_no_other() -> None:
     totals = collect(HEADER, recording())
     document = stats_to_json(totals)
     assert_valid(document)

@@ -52,7 +52,7 @@ def told(files: OpenFiles, now_ns: int) -> list[tuple[int, str]]:
     ]
 
 
-def test_a_descriptor_is_told_once_and_again_when_it_became_another() -> None:
+def test_a_descriptor_is_reported_once_and_again_when_it_became_another() -> None:
     files = OpenFiles("x86_64")
     out, into = os.pipe()
     event = os.eventfd(0)

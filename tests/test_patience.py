@@ -14,7 +14,7 @@ from tests import fake_frames as fake
 from tests.screen_support import Shown
 
 
-def test_an_expression_that_takes_too_long_is_let_go_and_told() -> None:
+def test_an_expression_that_takes_too_long_is_let_go_and_reported() -> None:
     row = replace(fake.process(0), command="a" * 2000 + "!")
     typed = parse_filter("!(a+)+$")
     assert not typed.slow

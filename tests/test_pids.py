@@ -39,7 +39,7 @@ def test_a_number_that_is_written_takes_one_page() -> None:
     assert numbers[[30_000, 30_001, PIDS - 1]].tolist() == [30_000, 0, PIDS - 1]
 
 
-def test_where_there_is_no_memory_it_is_told_as_numpy_tells_it(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_where_there_is_no_memory_it_is_reported_as_numpy_reports_it(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(arrays.mmap, "mmap", lambda *_, **__: (_ for _ in ()).throw(OSError(12, "no memory")))
     with pytest.raises(MemoryError):
         table(np.bool_)

@@ -193,7 +193,7 @@ def test_a_screen_with_a_process_that_ended_never_says_that_no_process_made_a_ca
     assert said == "python 7 ended 05:00 ago; no process makes CUDA calls now"
 
 
-def test_a_program_that_pauses_is_not_said_never_to_have_made_a_call() -> None:
+def test_a_program_that_pauses_is_not_reported_never_to_have_made_a_call() -> None:
     frame = fake.frame()
     rows = tuple(replace(row, calls=(), exited_ns=None, name="python") for row in frame.processes[:2])
     explained = Explained(called_ns=frame.time_ns - 14 * S)
@@ -206,7 +206,7 @@ def test_a_program_that_pauses_is_not_said_never_to_have_made_a_call() -> None:
 
 
 @pytest.mark.slow
-async def test_a_command_that_ends_at_once_is_told_with_its_output() -> None:
+async def test_a_command_that_ends_at_once_is_reported_with_its_output() -> None:
     for size in ((80, 24), (120, 40), (200, 50)):
         async with running(fake.frame(processes=0), size) as (app, feed, pilot):
             feed.output = ["loading", "RuntimeError: \x1b[31mno data"]
@@ -244,7 +244,7 @@ async def test_a_command_without_output_offers_none() -> None:
         ("input()", "ended with status 1"),
     ],
 )
-def test_a_child_tells_how_it_ended_and_after_how_long(code: str, how: str) -> None:
+def test_a_child_shows_how_it_ended_and_after_how_long(code: str, how: str) -> None:
     output = os.open(os.devnull, os.O_WRONLY)
     child = Child([sys.executable, "-c", code], dict(os.environ), output=output)
     assert child.outcome() == ""

@@ -64,7 +64,7 @@ def found(pid: int) -> tuple[str, str]:
 
 
 @pytest.mark.parametrize("minor", sorted(LAYOUTS))
-def test_the_offsets_are_those_that_the_file_itself_tells(minor: int) -> None:
+def test_the_offsets_are_those_that_the_file_itself_shows(minor: int) -> None:
     """Where it does, from 3.13 on; the table was compiled from the headers."""
     read = interpreter_of(library(minor))
     assert read is not None
@@ -176,7 +176,7 @@ def test_an_interpreter_whose_file_is_gone_is_read_all_the_same(tmp_path: Path) 
     assert str(copy) in text
 
 
-def test_without_the_right_to_open_it_it_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_the_right_to_open_it_it_is_reported(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     copy = tmp_path / "python3"
     shutil.copy("/bin/cat", copy)
     monkeypatch.setattr(libraries, "file_of", lambda mapping: None)

@@ -95,7 +95,7 @@ def test_names_and_an_interpreter_take_one_question_each(
     assert jobs == ["open ", "begins", "open interpreter"]
 
 
-def test_what_is_no_library_and_what_is_another_file_is_told_as_here(
+def test_what_is_no_library_and_what_is_another_file_is_reported_as_here(
     child: file_reader.Reader, tmp_path: Path
 ) -> None:
     path = tmp_path / RUNTIME
@@ -112,7 +112,7 @@ def test_what_is_no_library_and_what_is_another_file_is_told_as_here(
     assert not child.problems
 
 
-def test_a_file_that_does_not_open_is_given_up_told_once_and_not_tried_again(
+def test_a_file_that_does_not_open_is_given_up_reported_once_and_not_tried_again(
     child: file_reader.Reader, hanging: Path
 ) -> None:
     device = hanging.stat().st_dev

@@ -70,7 +70,7 @@ def test_a_first_copy_of_the_header_that_is_no_data_is_passed_over(tmp_path: Pat
     ("count", "said"),
     [(0, "0 bytes"), (999, "999 bytes"), (1000, "1.0 kB"), (1500, "1.5 kB"), (20_480, "20.5 kB")],
 )
-def test_sizes_are_said_sized_up_to_a_thousand(count: int, said: str) -> None:
+def test_sizes_are_reported_sized_up_to_a_thousand(count: int, said: str) -> None:
     assert reader.sized(count) == said
 
 

@@ -107,7 +107,7 @@ def test_the_change_wins_what_was_promised(name: str) -> None:
     assert won <= gone.gain_ns <= 2 * won, "a bound that holds, and is near enough to be of use"
 
 
-def test_the_storm_is_told_with_what_it_cost() -> None:
+def test_the_storm_is_reported_with_what_it_cost() -> None:
     report = explain(evidence("storm"))
     (storm,) = report.storms
     assert storm.switches_per_second >= 500

@@ -243,7 +243,7 @@ def test_what_is_no_launch_of_a_kernel_has_no_shape(machine: Machine, name: str)
     assert shape(machine, name) is None
 
 
-def test_the_return_address_is_found_and_told_from_the_kernels_trampoline(machine: Machine) -> None:
+def test_the_return_address_is_found_and_distinguished_from_the_kernels_trampoline(machine: Machine) -> None:
     machine.call([], returns_to=0xBEEF)
     assert machine.ask("return_address") == 0xBEEF
     trampoline = machine.library.is_trampoline
@@ -285,7 +285,7 @@ def test_an_architecture_without_a_table_is_refused_in_a_sentence(monkeypatch: p
         ("unknown", False),
     ],
 )
-def test_a_kernel_that_is_too_old_is_told_in_one_sentence(release: str, problem: bool) -> None:
+def test_a_kernel_that_is_too_old_is_reported_in_one_sentence(release: str, problem: bool) -> None:
     sentence = f"Linux 5.15 or later is needed for live tracing, this is {release}"
     assert loader.kernel_problem(release) == (sentence if problem else "")
 
@@ -308,7 +308,7 @@ def btf_file(path: Path, arguments: int | None) -> Path:
 
 
 @pytest.mark.parametrize(("arguments", "tells"), [(4, False), (5, True), (None, False)])
-def test_whether_a_switch_tells_the_state_is_read_from_the_kernels_types(
+def test_whether_a_switch_shows_the_state_is_read_from_the_kernels_types(
     tmp_path: Path, arguments: int | None, tells: bool
 ) -> None:
     layout = btf.read_layout(btf_file(tmp_path / "btf", arguments), {"task": ("flags",)})

@@ -44,7 +44,7 @@ def test_the_last_frame_shows_rates_and_own_cpu_as_the_frames_before_it(file: Pa
         assert 0.5 * median(before) <= end <= 2 * median(before), figure
 
 
-def test_a_few_milliseconds_tell_nothing_of_own_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_few_milliseconds_show_nothing_of_own_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
     clock = {"wall": 0, "cpu": 0}
     monkeypatch.setattr(time, "monotonic_ns", lambda: clock["wall"])
     monkeypatch.setattr(time, "process_time_ns", lambda: clock["cpu"])

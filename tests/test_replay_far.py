@@ -74,7 +74,7 @@ def test_a_far_jump_reads_no_records_but_those_near(
     assert min(oldest) > reached
 
 
-def test_from_a_near_moment_on_all_is_read_and_nothing_is_said(reader: SessionReader) -> None:
+def test_from_a_near_moment_on_all_is_read_and_nothing_is_reported(reader: SessionReader) -> None:
     explainer = ReplayExplainer(reader)
     index = int(reader.marks.searchsorted(int(reader.marks[0]) + 12 * 10**9))
     assert LATE not in explainer.verdict_at(index).report.notes

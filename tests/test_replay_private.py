@@ -142,7 +142,7 @@ def test_numbers_of_apis_and_gpus_are_not_those_of_processes() -> None:
     assert Disguise().sample(Sample("gpus", 1, users)).data == {"processes": {7: {"name": "other-1"}}}
 
 
-def test_a_process_whose_end_only_a_sample_tells_is_forgotten() -> None:
+def test_a_process_whose_end_only_a_sample_shows_is_forgotten() -> None:
     disguise = Disguise()
     disguise.sample(Sample("process", 1, {"pid": 10, "name": "train", "watched": True, "exited_ns": None}))
     assert disguise.is_watched(10)

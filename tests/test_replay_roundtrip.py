@@ -62,7 +62,7 @@ def test_every_mix_of_columns_survives(shapes: dict[str, str], count: int, seed:
     assert decode_records(body, count).tobytes() == records.tobytes()
 
 
-def test_thousands_of_handles_are_told_apart_though_many_share_a_slot() -> None:
+def test_thousands_of_handles_are_distinguished_though_many_share_a_slot() -> None:
     count = CHUNK_RECORDS
     r = np.random.default_rng(5)
     records = realistic(count)[:count]

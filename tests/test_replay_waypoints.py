@@ -91,7 +91,7 @@ def test_a_frame_by_a_snapshot_is_the_frame_of_reading_everything(name: str, tmp
     reader.close()
 
 
-def test_what_a_long_file_tells_is_the_same_with_and_without_waypoints(tmp_path: Path) -> None:
+def test_what_a_long_file_reports_is_the_same_with_and_without_waypoints(tmp_path: Path) -> None:
     original = SessionReader(RECORDINGS / "dataloader.msgpack")
     copy = copied(RECORDINGS / "dataloader.msgpack", tmp_path / "copy")
     assert flat(list(original.items())) == flat(list(copy.items()))

@@ -275,7 +275,7 @@ def test_what_is_no_plain_data_is_refused(tmp_path: Path) -> None:
     assert read(tmp_path / "s") == [Sample("note", 2, {})]
 
 
-def test_a_recording_that_is_removed_meanwhile_is_told(tmp_path: Path) -> None:
+def test_a_recording_that_is_removed_meanwhile_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     writer = SessionWriter(folder / "x", {})

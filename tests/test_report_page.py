@@ -65,7 +65,7 @@ def test_a_page_is_small_and_names_no_other_place(recording: Path, tmp_path: Pat
     "name",
     ["storm", *(pytest.param(name, marks=pytest.mark.long) for name in ("dataloader-workers", "healthy"))],
 )
-def test_in_a_browser_every_figure_is_that_of_explain_and_nothing_is_asked_for(
+def test_in_a_browser_every_figure_is_that_of_explain_and_nothing_is_requested(
     name: str, tmp_path: Path
 ) -> None:
     recording = ROOT / "recordings" / f"{name}.msgpack"

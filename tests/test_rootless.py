@@ -94,7 +94,7 @@ def test_nobody_sees_who_uses_the_gpu_and_how_it_is_scheduled(home: Path) -> Non
     assert found["gpus"][0]["name"] == "SimGPU 80GB"
 
 
-def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
+def test_without_nvml_a_mapped_library_shows_who_uses_cuda(home: Path) -> None:
     env = environment(home)
     with started(home, CALLER, "0") as pid, started(home, "import time; time.sleep(60)") as idle:
         env.pop("LD_LIBRARY_PATH")
@@ -108,7 +108,7 @@ def test_without_nvml_a_mapped_library_tells_who_uses_cuda(home: Path) -> None:
 
 
 @pytest.mark.long
-def test_a_process_of_another_user_is_shown_when_asked_for_with_its_children(home: Path) -> None:
+def test_a_process_of_another_user_is_shown_when_requested_with_its_children(home: Path) -> None:
     with started(home, RIVALS, within=()) as pid:
         found = frame(home, "--pid", str(pid), "--duration", "2")
     assert is_rootless(found, f"--pid {pid}")

@@ -213,7 +213,7 @@ def run(work: str, seconds: float = 20, more: str = "set()", nobody: bool = Fals
 
 @needs_filter
 @pytest.mark.parametrize("nobody", [False, True])
-def test_the_status_of_the_work_is_told(nobody: bool) -> None:
+def test_the_status_of_the_work_is_reported(nobody: bool) -> None:
     assert run("pass", nobody=nobody) == "7"
     assert run("os._exit(3)", nobody=nobody) == "3"
     assert run("raise ValueError", nobody=nobody) == str(sandbox.FAILED)

@@ -95,7 +95,7 @@ def test_a_key_that_the_schema_does_not_have_fails_however_deep() -> None:
         validator.validate(document)
 
 
-def test_a_schema_that_there_is_not_is_told_with_those_that_there_are() -> None:
+def test_a_schema_that_there_is_not_is_reported_with_those_that_there_are() -> None:
     with pytest.raises(gputop.GputopError, match=r"no schema 'gputop.frame/2'.*gputop.frame/1"):
         gputop.schema("gputop.frame/2")
 

@@ -83,7 +83,7 @@ def states(depth: int, since: int) -> np.ndarray[tuple[int], np.dtype[np.void]]:
     ],
     ids=["nobody", "without CUDA", "many", "older kernel"],
 )
-def test_else_links_are_the_machines_and_nothing_is_said(pids: list[int], sessions: bool) -> None:
+def test_else_links_are_the_machines_and_nothing_is_reported(pids: list[int], sessions: bool) -> None:
     links = Links()
     made = Scope(links, sessions=sessions)
     assert not list(made.begin(pids, []))

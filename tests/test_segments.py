@@ -123,7 +123,7 @@ def test_each_segment_stands_alone(tmp_path: Path) -> None:
     assert [end for _, end in ends[:-1]] == [start for start, _ in ends[1:]], "no gap between two"
 
 
-def test_a_segment_that_is_missing_or_damaged_is_told(tmp_path: Path) -> None:
+def test_a_segment_that_is_missing_or_damaged_is_reported(tmp_path: Path) -> None:
     cut("dataloader", tmp_path / "cut", marks=2)
     files = sorted((tmp_path / "cut").iterdir())
     files[2].unlink()

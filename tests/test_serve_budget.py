@@ -74,7 +74,7 @@ def test_the_daemons_own_time_counts_as_well() -> None:
     assert [reach for _, reach in changes] == list(Reach)[1:]
 
 
-def test_what_is_given_up_is_said_and_nothing_where_nothing_is() -> None:
+def test_what_is_given_up_is_reported_and_nothing_where_nothing_is() -> None:
     budget = Budget(MOST, CALL_NS, CPUS)
     assert budget.sentence() == ""
     budget.reach = Reach.NO_DRIVER

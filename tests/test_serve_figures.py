@@ -41,7 +41,7 @@ def test_figures_are_summed_over_gpus_and_old_ones_are_not_there() -> None:
     assert people(gpu(0, USE)).figures(START + STALE_NS + 1) == {7: {}, 8: {}}
 
 
-def test_a_gpu_that_does_not_tell_who_uses_it_gives_no_zero() -> None:
+def test_a_gpu_that_does_not_report_who_uses_it_gives_no_zero() -> None:
     assert "sm_percent" not in people(gpu(0, None)).figures(START)[7]
     assert (
         people(gpu(0, {**USE, "pid": [], "sm_percent": [], "memory_percent": []})).figures(START)[7][

@@ -46,7 +46,7 @@ def _told(*verdicts: Verdict) -> list[Trigger]:
     return [trigger for trigger in found if trigger.kind == SLOW_STEP]
 
 
-def test_a_step_that_takes_twice_its_usual_time_is_told_once_however_often_it_is_seen() -> None:
+def test_a_step_that_takes_twice_its_usual_time_is_reported_once_however_often_it_is_seen() -> None:
     lengths = [USUAL] * 40 + [USUAL * 3] + [USUAL] * 5
     verdict = _verdict(lengths, START)
     later = _verdict([*lengths[20:], *[USUAL] * 20], START + 20 * USUAL)
@@ -65,11 +65,11 @@ def test_a_step_that_takes_twice_its_usual_time_is_told_once_however_often_it_is
         [USUAL] * 8 + [USUAL * 4] + [USUAL] * 8,  # too little is known yet
     ],
 )  # fmt: skip
-def test_what_a_program_does_as_usual_is_not_told(lengths: list[int]) -> None:
+def test_what_a_program_does_as_usual_is_not_reported(lengths: list[int]) -> None:
     assert _told(_verdict(lengths, START)) == []
 
 
-def test_a_finding_is_told_when_it_appears_and_not_while_it_stays() -> None:
+def test_a_finding_is_reported_when_it_appears_and_not_while_it_stays() -> None:
     found: list[Trigger] = []
     triggers = Triggers(found.append, killed_for_memory=lambda: 0)
     finding = reports.finding()
@@ -98,7 +98,7 @@ def _ended(code: int, *errors: tuple[int, str, int], killed: list[int] | None = 
     return [trigger.text for trigger in found]
 
 
-def test_ends_that_nobody_asked_for_are_told_with_their_reason() -> None:
+def test_ends_that_nobody_requested_are_reported_with_their_reason() -> None:
     assert _ended(11) == ["process 10 was ended by SIGSEGV"]
     assert _ended(9, killed=[4, 5]) == ["process 10 was ended by the kernel for lack of memory"]
     assert _ended(9, killed=[4, 4]) == ["process 10 was ended by SIGKILL"]
@@ -106,7 +106,7 @@ def test_ends_that_nobody_asked_for_are_told_with_their_reason() -> None:
     assert text == "process 10 ended with status 1 after cudaMalloc had failed (error 2, no memory)"
 
 
-def test_ends_in_order_are_not_told() -> None:
+def test_ends_in_order_are_not_reported() -> None:
     assert _ended(0) == []
     assert _ended(15) == []
     assert _ended(2) == []
@@ -200,7 +200,7 @@ def test_the_oldest_of_who_holds_most_goes_when_the_folder_is_full(tmp_path: Pat
     assert left == {"somebody's notes", *(f"{name}.msgpack" for name in sizes if name != gone)}
 
 
-def test_what_cannot_be_written_is_told_and_the_next_one_is_tried(tmp_path: Path) -> None:
+def test_what_cannot_be_written_is_reported_and_the_next_one_is_tried(tmp_path: Path) -> None:
     folder = tmp_path / "kept"
     kept = _Kept(folder)
     folder.rmdir()

@@ -211,7 +211,7 @@ def _get(url: str, *, token: str = "", context: ssl.SSLContext | None = None, ho
         return str(answer.read().decode())
 
 
-def test_a_token_is_asked_for_where_there_is_one(server: Any) -> None:
+def test_a_token_is_requested_where_there_is_one(server: Any) -> None:
     _, port = server(token="sesame")
     assert "gputop_cuda_calls_total" in _get(f"http://127.0.0.1:{port}/metrics", token="sesame")
     for wrong in ("", "open"):

@@ -240,7 +240,7 @@ def test_series_stay_bounded_however_many_processes_come() -> None:
     assert any(dict(labels)["pid"] == "other" for labels in counts)
 
 
-def test_what_cannot_be_made_is_told_and_the_next_comes() -> None:
+def test_what_cannot_be_made_is_reported_and_the_next_comes() -> None:
     needed("gputop.serve.metrics.otlp")
     collector = collector_of(counted())
     broken = [True]
@@ -322,7 +322,7 @@ def test_what_is_no_address_is_refused(address: str) -> None:
         otlp.destination(address)
 
 
-def test_a_variable_that_makes_no_sense_is_refused_and_a_password_is_not_told(
+def test_a_variable_that_makes_no_sense_is_refused_and_a_password_is_not_reported(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     otlp = needed("gputop.serve.metrics.otlp")

@@ -145,7 +145,7 @@ def test_of_the_shapes_of_launches_a_user_is_told_their_own_and_each_once() -> N
     assert view.known_shapes(START).data == {"shape": [2, 3], "sizes": [_sizes(2), _sizes(3)]}
 
 
-def test_shapes_of_calls_from_before_a_recording_are_told_with_the_calls() -> None:
+def test_shapes_of_calls_from_before_a_recording_are_reported_with_the_calls() -> None:
     owners = _owners()
     owners.consume(Sample(SHAPES, START, {"shape": [1, 2], "sizes": [_sizes(1), _sizes(2)]}))
     before = sample_of(_launches((OTHERS, 1), (MINE, 2)), [], START)
@@ -154,11 +154,11 @@ def test_shapes_of_calls_from_before_a_recording_are_told_with_the_calls() -> No
     assert records_before(calls.data)[0]["pid"].tolist() == [MINE]
 
 
-def test_a_kind_of_sample_that_is_not_known_is_not_told() -> None:
+def test_a_kind_of_sample_that_is_not_known_is_not_reported() -> None:
     assert _shown(_owners(), Sample("a-kind-of-tomorrow", START, {"pid": MINE})) == []
 
 
-def test_notes_and_problems_that_may_name_files_of_others_are_not_told() -> None:
+def test_notes_and_problems_that_may_name_files_of_others_are_not_reported() -> None:
     owners = _owners()
     assert (
         _shown(owners, Sample(NOTE, START, {"text": "library /home/other/x.so attached", "pid": OTHERS}))

@@ -130,7 +130,7 @@ def test_a_source_over_the_socket_yields_what_was_published_and_says_how_it_ende
     assert all(isinstance(item, Sample) for item in items)  # what came before, and then an end
 
 
-def test_a_daemon_that_ends_before_its_first_word_is_said_to_have_ended(tmp_path: Path) -> None:
+def test_a_daemon_that_ends_before_its_first_word_is_reported_to_have_ended(tmp_path: Path) -> None:
     path = str(tmp_path / "socket")
     with socket.socket(socket.AF_UNIX) as daemon:
         daemon.bind(path)

@@ -72,7 +72,7 @@ EXPECTED = (
 )
 
 
-def test_launches_are_counted_by_shape_and_one_that_nobody_told_of_is_unknown() -> None:
+def test_launches_are_counted_by_shape_and_an_unreported_one_is_unknown() -> None:
     (process,) = collect(HEADER, stream()).processes
     assert process.kernels == EXPECTED
     assert [row.launches - row.shaped for row in process.kernels] == [0, 2]
@@ -96,7 +96,7 @@ def test_sums_of_two_parts_are_those_of_the_whole_wherever_they_are_cut() -> Non
         assert finish(HEADER, first).processes[0].kernels == EXPECTED
 
 
-def test_sums_that_an_older_gputop_wrote_tell_no_shapes() -> None:
+def test_sums_that_an_older_gputop_wrote_show_no_shapes() -> None:
     older = tally(stream()).payload()
     del older["shapes"], older["fill"]
     known = Tally()
@@ -138,7 +138,7 @@ def test_parts_of_a_merged_recording_keep_their_shapes_apart() -> None:
     assert [known.get(number) for number in numbers] == [SMALL, LARGE]
 
 
-def test_the_last_number_is_told_in_a_sentence() -> None:
+def test_the_last_number_is_reported_in_a_sentence() -> None:
     assert [one.kind for one in notice_shapes(shape_record(MAX_SHAPES - 2, SMALL))] == [SHAPES]
     samples = list(notice_shapes(shape_record(MAX_SHAPES, SMALL)))
     assert [one.kind for one in samples] == [SHAPES, PROBLEM]
@@ -172,7 +172,7 @@ def test_the_smallest_gpu_decides_what_fills_one() -> None:
     )
 
 
-def test_where_a_gpu_does_not_tell_its_size_no_launch_is_called_small() -> None:
+def test_where_a_gpu_does_not_report_its_size_no_launch_is_called_small() -> None:
     changed = [gpus({}) if isinstance(one, Sample) and one.kind == GPUS else one for one in stream()]
     (process,) = collect(HEADER, changed).processes
     assert {row.small for row in process.kernels} == {None}

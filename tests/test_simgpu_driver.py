@@ -22,7 +22,7 @@ from tests.simgpu_programs.harness import DRIVER, Bench
         ("cuGetExportTable", 12000, "cuGetExportTable"),
     ],
 )
-def test_a_name_means_the_form_of_the_version_that_is_asked_for(
+def test_a_name_means_the_form_of_the_version_that_is_requested(
     bench: Bench, name: str, version: int, form: str
 ) -> None:
     result = bench.run(

@@ -11,7 +11,7 @@ SETTLED = "time.sleep(0.5); print(json.dumps(rows()))"
 
 
 @patient
-def test_gpm_tells_of_the_time_between_two_samples(bench: Bench, workload: int) -> None:
+def test_gpm_reports_the_time_between_two_samples(bench: Bench, workload: int) -> None:
     (row,) = ask(bench.directory, SETTLED, interval_s=0.2)
     with figures():
         assert 30 <= row["sm_active_percent"] <= 50, "0.8 of a half"

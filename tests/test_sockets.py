@@ -23,7 +23,9 @@ def connected(listener: socket.socket) -> tuple[socket.socket, socket.socket]:
 
 
 @pytest.mark.parametrize("family", [socket.AF_INET, socket.AF_INET6, socket.AF_UNIX])
-def test_the_servers_end_is_told_from_the_clients(family: socket.AddressFamily, tmp_path: Path) -> None:
+def test_the_servers_end_is_distinguished_from_the_clients(
+    family: socket.AddressFamily, tmp_path: Path
+) -> None:
     address = {socket.AF_INET: ("127.0.0.1", 0), socket.AF_INET6: ("::1", 0)}.get(family)
     with socket.socket(family) as listener:
         try:

@@ -66,7 +66,7 @@ def test_every_table_holds_what_the_parquet_export_holds(storm: Database, tmp_pa
         assert list(ours.rows) == theirs, table
 
 
-def test_the_page_tells_each_column_and_what_it_means() -> None:
+def test_the_page_shows_each_column_and_what_it_means() -> None:
     page = (ROOT / "docs" / "exchange.md").read_text()
     assert set(ROWS) == set(COLUMNS)
     for table, columns in COLUMNS.items():
@@ -129,7 +129,7 @@ def test_the_secrets_of_who_asks_are_not_there(storm: Database) -> None:
     assert storm.query("from duckdb_secrets()", 10, 30).rows == ()
 
 
-def test_rows_are_bounded_and_what_is_left_out_is_said(storm: Database) -> None:
+def test_rows_are_bounded_and_what_is_left_out_is_reported(storm: Database) -> None:
     answer = storm.query("select * from range(100000000000);", 3, 30)
     assert (answer.rows, answer.more) == (((0,), (1,), (2,)), True)
     whole = storm.query("select 1 as one -- a comment", 3, 30)
@@ -179,7 +179,7 @@ def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> Non
 
 
 @pytest.mark.slow
-def test_a_recording_too_long_for_its_memory_is_told_before_all_of_it_is_taken(
+def test_a_recording_too_long_for_its_memory_is_reported_before_all_of_it_is_taken(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     needed("duckdb")

@@ -77,7 +77,7 @@ def test_a_process_has_the_stays_of_all_its_threads() -> None:
     assert whole["average_ns"] == 122 * MS // 5
 
 
-def test_what_this_kernel_does_not_tell_is_unknown() -> None:
+def test_what_this_kernel_does_not_report_is_unknown() -> None:
     main = told(HEADER, recording())["10"]
     assert (main["throttled_count"], main["throttled_ns"]) == (None, None)
 
@@ -118,7 +118,7 @@ def test_they_add_up_wherever_a_recording_is_cut() -> None:
         assert sorted(whole.stays.rows()) == sorted(tally(stream).stays.rows())
 
 
-def test_sums_that_do_not_tell_them_make_them_unknown_and_not_none() -> None:
+def test_sums_that_do_not_show_them_make_them_unknown_and_not_none() -> None:
     """What a gputop wrote in place of records that did not know this."""
     older = _Older()
     for item in recording():
@@ -131,7 +131,7 @@ def test_sums_that_do_not_tell_them_make_them_unknown_and_not_none() -> None:
     assert "VOLUNTARY" in text
 
 
-def test_totals_of_an_older_recorder_are_not_believed_where_the_records_tell_more(tmp_path: Path) -> None:
+def test_totals_of_an_older_recorder_are_not_believed_where_the_records_show_more(tmp_path: Path) -> None:
     file = tmp_path / "old.gputop"
     writer = SessionWriter(file, TELLS, sums=_Older())
     for item in recording():

@@ -86,7 +86,7 @@ def _word(address: int) -> int:
 
 
 @pytest.mark.parametrize("kind", [("-shared", "-fPIC"), ("-DMAIN",)])
-def test_a_function_that_does_something_else_tells_nothing(kind: tuple[str, ...], tmp_path: Path) -> None:
+def test_a_function_that_does_something_else_shows_nothing(kind: tuple[str, ...], tmp_path: Path) -> None:
     assert found(compiled(tmp_path, _OTHER, "-O2", *kind)) is None
     assert found(compiled(tmp_path, "-DSTATEMENT=(void*)before[3]", "-O2", *kind)) is not None
     assert found(compiled(tmp_path, "-DSTATEMENT=&state", "-O2", *kind)) is None

@@ -513,7 +513,7 @@ async def test_the_key_keeps_the_group_for_the_next_start(folder: Path) -> None:
     assert load(path, {}, ("gpus",)).problems == ()
 
 
-def test_what_cannot_be_kept_is_said_in_words_without_names_of_temporary_files(
+def test_what_cannot_be_kept_is_reported_in_words_without_names_of_temporary_files(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("os.geteuid", lambda: 1000)

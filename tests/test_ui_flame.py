@@ -86,7 +86,7 @@ def test_own_code_comes_before_libraries_whatever_takes_longer() -> None:
     assert [child.kind for child in main.ordered()] == ["own", "folded"]
 
 
-def test_calls_and_waits_can_be_told_apart() -> None:
+def test_calls_and_waits_can_be_distinguished() -> None:
     row = process(StackRow((MAIN,), SYNC, 1, 600), StackRow((MAIN,), OFF_CPU, 2, 300))
     assert (tree_of(row, "calls").ns, tree_of(row, "waits").ns, tree_of(row).ns) == (600, 300, 900)
     assert tree_of(row, "waits").count == 2
@@ -217,7 +217,7 @@ def test_arrows_go_to_the_caller_to_what_takes_longest_below_and_to_what_stands_
     assert move(tree, (), "up") == move(tree, (), "left") == ()
 
 
-def test_a_node_is_told_in_words() -> None:
+def test_a_node_is_reported_in_words() -> None:
     assert node_text(usual(), ("train.py:88 main()",), 10**9) == (
         "train.py:88 main()",
         "0 % of wall time, 90 % of all, 9 calls+waits/s",

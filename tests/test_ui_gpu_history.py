@@ -78,7 +78,7 @@ def test_without_unicode_a_column_is_as_high_as_the_higher_of_its_values() -> No
 
 
 @pytest.mark.parametrize("seed", range(8))
-def test_cells_are_the_means_of_what_was_said_whatever_jumps_there_were(seed: int) -> None:
+def test_cells_are_the_means_of_what_was_reported_whatever_jumps_there_were(seed: int) -> None:
     chance = random.Random(seed)
     ring, said, now, last = HistoryRing(1, KEPT), {}, 1_000 * BIN_NS, -1
     for _ in range(200):
@@ -196,7 +196,7 @@ def test_the_pane_of_one_gpu_fits(width: int, height: int) -> None:
         assert glyphs is UNICODE or all(plain(line).isascii() for line in lines)
 
 
-def test_a_high_pane_shows_every_figure_that_nvml_tells_and_none_that_it_does_not() -> None:
+def test_a_high_pane_shows_every_figure_that_nvml_reports_and_none_that_it_does_not() -> None:
     history, now = GpuHistory(), replace(fake.frame(), gpus=(known(tensor_active_percent=None),))
     history.append(now)
     text = "\n".join(plain(line) for line in detail_lines(history, now, now.gpus[0], 80, 7, UNICODE))
@@ -218,7 +218,7 @@ def test_a_lost_gpu_says_so_instead_of_a_graph() -> None:
     assert "fallen off" in plain(detail_lines(history, now, now.gpus[0], 80, 4, UNICODE)[0])
 
 
-def test_a_recording_is_drawn_to_the_last_figure_that_nvml_told() -> None:
+def test_a_recording_is_drawn_to_the_last_figure_that_nvml_reported() -> None:
     history, name = GpuHistory(), "redundant-to-device"
     for later in (-1, 0):
         history.append(recordings.frame(name, later))

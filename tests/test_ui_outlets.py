@@ -138,7 +138,7 @@ async def test_a_directory_that_cannot_be_written_is_one_sentence(here: Path) ->
     os.chdir(here)
 
 
-def test_a_name_tells_the_moment_in_the_zone_of_the_recording() -> None:
+def test_a_name_shows_the_moment_in_the_zone_of_the_recording() -> None:
     assert stamped(fake.WALL, 7_200, "json") == "gputop-20251203-160231.json"
 
 
@@ -164,7 +164,7 @@ def framed(pid: int) -> Frame:
     return replace(frame, processes=(row,))
 
 
-async def test_a_signal_is_chosen_asked_for_and_then_sent(sleeper: subprocess.Popen[bytes]) -> None:
+async def test_a_signal_is_chosen_requested_and_then_sent(sleeper: subprocess.Popen[bytes]) -> None:
     async with running(framed(sleeper.pid)) as (app, pilot):
         await pilot.press("K")
         await until(pilot, lambda: "SIGTERM   terminate" in text_of(app), "the choice")

@@ -71,7 +71,7 @@ def test_a_hostile_title_is_no_markup() -> None:
     assert "[red]x[/red]" in asked("[red]x[/red]", lambda text: "").text()
 
 
-def test_the_menu_tells_the_place_of_what_was_chosen() -> None:
+def test_the_menu_shows_the_place_of_what_was_chosen() -> None:
     chosen = list[int]()
     screen = Shown(fake.frame(), size=(80, 24))
     screen.ask(Menu("which", ["[one]", "two"], chosen.append))

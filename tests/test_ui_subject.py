@@ -62,7 +62,7 @@ def test_while_only_the_shell_is_there_the_shell_is_selected() -> None:
     assert subject_of(Explained(), alone, alone.processes[0].pid) == alone.processes[0].pid
 
 
-def test_processes_without_cuda_are_said_to_have_used_none() -> None:
+def test_processes_without_cuda_are_reported_to_have_used_none() -> None:
     frame = wrapped()
     shell = replace(frame, processes=frame.processes[:1])
     both = replace(frame, processes=frame.processes[:2])
@@ -74,7 +74,7 @@ def test_processes_without_cuda_are_said_to_have_used_none() -> None:
         assert "This process has not used CUDA so far" in shown
 
 
-def test_no_work_yet_is_never_said_beside_launches() -> None:
+def test_no_work_yet_is_never_reported_beside_launches() -> None:
     frame = fake.frame(processes=1)
     giving = replace(frame, processes=(replace(frame.processes[0], calls=(fake.call(0),)),))
     screen = Shown(giving, size=(59, 24))

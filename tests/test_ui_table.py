@@ -230,7 +230,7 @@ def test_a_storm_of_a_worker_is_seen_at_its_folded_branch() -> None:
     st.lists(st.tuples(st.integers(1, 12), st.integers(0, 12)), max_size=12, unique_by=lambda pair: pair[0]),
     st.sets(st.integers(1, 12)),
 )
-def test_no_process_is_lost_or_told_twice_whatever_the_parents(
+def test_no_process_is_lost_or_reported_twice_whatever_the_parents(
     pairs: list[tuple[int, int]], unfolded: set[int]
 ) -> None:
     # a forged file may hold circles
@@ -268,7 +268,7 @@ def test_who_is_followed_stays_selected_listed_and_in_sight() -> None:
     assert "following" not in screen.text()
 
 
-def test_when_the_followed_process_has_left_it_is_said() -> None:
+def test_when_the_followed_process_has_left_it_is_reported() -> None:
     screen = Shown(fake.frame(processes=4, storm=False), "tab", "f")
     followed = screen.view.processes.selected
     rows = tuple(row for row in fake.frame(9).processes if row.pid != followed)
@@ -297,7 +297,7 @@ def test_whatever_is_hidden_the_other_panes_fill_the_screen(size: tuple[int, int
         assert body.bottom <= size[1] - 1
 
 
-def test_a_hidden_pane_is_told_and_comes_back() -> None:
+def test_a_hidden_pane_is_reported_and_comes_back() -> None:
     screen = Shown(fake.frame(), "1")
     assert "UTIL" not in screen.text()
     assert "1 pane hidden [F]" in screen.text()
@@ -327,7 +327,7 @@ def test_the_keys_never_go_to_a_hidden_pane() -> None:
         assert "Threads" in Shown(fake.frame(), "3", "2", "1", size=size).text()
 
 
-def test_the_pane_that_the_keys_go_to_is_told_by_a_sign() -> None:
+def test_the_pane_that_the_keys_go_to_is_reported_by_a_sign() -> None:
     screen = Shown(fake.frame(), "tab")
     assert "›GPUs 2" in screen.text()
     assert "› Processes" not in screen.text()

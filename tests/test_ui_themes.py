@@ -55,7 +55,9 @@ def test_text_stands_out_from_its_background_in_a_selected_row_too(name: str, ro
 
 @pytest.mark.parametrize("name", PALETTES)
 @pytest.mark.parametrize("system", [ColorSystem.TRUECOLOR, ColorSystem.EIGHT_BIT])
-def test_no_two_causes_have_one_colour_unless_letters_tell_them_apart(name: str, system: ColorSystem) -> None:
+def test_no_two_causes_have_one_colour_unless_letters_distinguish_them(
+    name: str, system: ColorSystem
+) -> None:
     tokens = (*(f"cause.{family.letter}" for family in FAMILIES), "busy", "unknown")
     # not by Style.render, which remembers what it was asked for first
     colors = [PALETTES[name].style(token).color for token in tokens]

@@ -189,7 +189,7 @@ async def test_no_file_is_replaced_and_a_free_name_stands_there(
         assert recorder.started == [("old-2.x", False)]
 
 
-async def test_why_it_cannot_record_is_said_where_the_name_is_typed() -> None:
+async def test_why_it_cannot_record_is_reported_where_the_name_is_typed() -> None:
     async with running(fake.frame(), (200, 50)) as (app, feed, pilot):
         feed.recorder = recorder = Recorder(span_s=0)
         recorder.refusal = "there is no directory /nowhere for the recording"

@@ -185,7 +185,7 @@ def test_the_range_of_a_lane_goes_from_what_is_proved_to_what_is_not_known_to_be
 
 
 @pytest.mark.parametrize("late_s", [0, 1, 5, 400])
-def test_the_axis_ends_now_and_what_is_not_told_yet_is_labelled(late_s: int) -> None:
+def test_the_axis_ends_now_and_what_is_not_reported_yet_is_labelled(late_s: int) -> None:
     made = blocks(why.lanes())
     for zoom in range(3):
         shown = picture(made, now=END + late_s * why.S)

@@ -89,7 +89,7 @@ async def test_beside_timeline_and_output_processes_and_calls_keep_a_row(
         assert call.api.removeprefix("cuda") in calls
 
 
-async def test_on_a_tiny_screen_it_can_be_asked_for_beside_the_tables() -> None:
+async def test_on_a_tiny_screen_it_can_be_requested_beside_the_tables() -> None:
     async with running(fake.frame(), (40, 10)) as (app, feed, pilot):
         feed.why = why.explained(why.finding())
         app.poll()
@@ -99,7 +99,7 @@ async def test_on_a_tiny_screen_it_can_be_asked_for_beside_the_tables() -> None:
         assert "Timeline" not in text_of(app)
 
 
-async def test_without_ebpf_it_is_not_there_and_says_why_where_it_is_asked_for() -> None:
+async def test_without_ebpf_it_is_not_there_and_says_why_where_it_is_requested() -> None:
     async with running(fake.frame(calls_observed=False), (120, 40)) as (app, _, pilot):
         assert "Timeline" not in text_of(app)
         await pilot.press("t")

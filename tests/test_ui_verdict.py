@@ -94,14 +94,14 @@ def test_at_80_columns_the_title_is_cut_short_before_the_line_of_the_program_goe
     assert "▲ input-bound, idle ~100 %: inpu" in line, line
 
 
-def test_of_several_losses_the_first_of_the_class_is_told() -> None:
+def test_of_several_losses_the_first_of_the_class_is_reported() -> None:
     findings = why.finding(), input_bound()
     line = told(why.explained(*findings, diagnosis=replace(INPUT, lead=1)), 160)
     assert "input-bound, idle 48–49 %: input prepared" in line
     assert "+1 more" in line
 
 
-def test_a_busy_gpu_is_no_alarm_and_what_is_lost_beside_is_told_with_its_line() -> None:
+def test_a_busy_gpu_is_no_alarm_and_what_is_lost_beside_is_reported_with_its_line() -> None:
     busy = why.diagnosis(DiagnosisKind.COMPUTE, "compute-bound", lead=None)
     printed = why.finding("C07", 300, title="`print(tensor)` every step", line=TRAIN)
     line = told(why.explained(printed, told=why.account(300, 1_900), diagnosis=busy), 80).rstrip()
@@ -128,7 +128,7 @@ def test_number_cause_and_level_are_never_cut(width: int) -> None:
 
 
 @pytest.mark.parametrize(("width", "parts"), [(60, 3), (80, 4), (100, 5), (160, 6)])
-def test_what_tells_least_goes_first_where_it_is_narrow(width: int, parts: int) -> None:
+def test_what_shows_least_goes_first_where_it_is_narrow(width: int, parts: int) -> None:
     explained = why.explained(
         input_bound(), why.finding(), told=why.account(1_200, 8_500), diagnosis=INPUT, lost_events=12
     )
@@ -144,7 +144,7 @@ def test_what_tells_least_goes_first_where_it_is_narrow(width: int, parts: int) 
     assert [part in line for part in by_worth] == [place < parts for place in range(6)], line
 
 
-def test_a_range_is_told_as_one_where_a_lower_bound_is_no_value() -> None:
+def test_a_range_is_reported_as_one_where_a_lower_bound_is_no_value() -> None:
     wide = Range(2_000 * why.MS, 4_100 * why.MS)
     found = why.explained(why.finding(loss=wide, per_step_ns=20 * why.MS))
     assert "(C02 proved) 13.1–26.9 ms/step" in told(found, 160)
@@ -162,7 +162,7 @@ def test_each_level_has_its_word_and_its_colour() -> None:
         assert token in tokens(found)
 
 
-def test_waste_is_told_as_waste_and_only_when_no_time_is_lost() -> None:
+def test_waste_is_reported_as_waste_and_only_when_no_time_is_lost() -> None:
     waste = why.finding("C04", 9_000, kind="waste", loss=Range(0, 9_000 * why.MS), per_step_ns=None)
     assert "(C02 proved)" in told(why.explained(waste, why.finding()))
     assert "(C04 proved) 0–90 % lost" in told(why.explained(waste))
@@ -204,7 +204,7 @@ def test_a_gpu_that_is_always_at_work_is_not_called_unknown() -> None:
     assert "the GPU was never seen idle" in told(calm)
 
 
-def test_what_is_not_known_is_said() -> None:
+def test_what_is_not_known_is_reported() -> None:
     assert "too few CUDA calls so far to tell when the GPU works" in told(Explained())
     assert "not enough data yet" in told(why.explained(span_ns=why.S // 2, steps=None))
     assert "no process has made a CUDA call yet" in told(Explained(), frame=fake.frame(processes=0))
@@ -302,7 +302,7 @@ async def test_up_and_down_go_from_finding_to_finding() -> None:
         assert "python (4242) was running: 3.20s" in " ".join(text_of(app).split())
 
 
-async def test_the_page_tells_estimates_apart_and_what_is_left_without_each_cause() -> None:
+async def test_the_page_distinguishes_estimates_and_what_is_left_without_each_cause() -> None:
     what_if = (
         WhatIf("C12", 78 * why.MS, 31 * why.MS, 31 * why.MS),
         WhatIf("C02", 31 * why.MS, 12 * why.MS, 9 * why.MS),

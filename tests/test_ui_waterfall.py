@@ -80,7 +80,7 @@ def test_calls_have_their_names_and_how_often_they_were_made() -> None:
     assert lane == "█copy ×159" + "█" * 22 + "█launch ×20" + "█" * 5 + "─" + "█sync ×1" + "█" * 7
 
 
-def test_without_colours_calls_are_told_apart_by_letters() -> None:
+def test_without_colours_calls_are_distinguished_by_letters() -> None:
     lane = drawn(step(), letters=True)["host"]
     assert lane == "Ccopy ×159" + "C" * 22 + "Hlaunch ×20" + "H" * 5 + "─" + "Ssync ×1" + "S" * 7
     assert drawn(step(), glyphs=ASCII)["host"].startswith("Ccopy x159C")
@@ -101,7 +101,7 @@ def test_the_thread_is_on_a_cpu_waits_for_one_is_blocked_or_not_known() -> None:
     assert [(text, token) for text, token in line[1:3]] == [("━" * 16, "busy"), ("━" * 16, "cause.P")]
 
 
-def test_work_that_is_presumed_is_told_apart_and_labelled() -> None:
+def test_work_that_is_presumed_is_distinguished_and_labelled() -> None:
     made = step()
     guess = replace(made.gpus[0], busy=made.gpus[0].busy * 0, presumed=made.gpus[0].busy)
     lines = waterfall_lines(replace(made, gpus=(guess,)), 120, 9, UNICODE)
@@ -124,7 +124,7 @@ def test_idle_time_has_its_cause_and_how_long_it_is() -> None:
     assert len(lane) == 64
 
 
-def test_idle_time_that_is_not_proved_is_told_as_about() -> None:
+def test_idle_time_that_is_not_proved_is_reported_as_about() -> None:
     made = step()
     guess = replace(made.gpus[0].idle[0], proved=False)
     assert " ~5.1 ms C05 " in drawn(replace(made, gpus=(replace(made.gpus[0], idle=(guess,)),)))["idle"]
@@ -202,7 +202,7 @@ def test_the_title_says_which_step_it_is() -> None:
 
 
 @pytest.mark.parametrize(("mean_ms", "said"), [(10.5, ""), (37.1, ", mean 37.1ms")])
-def test_the_title_tells_the_mean_that_the_verdict_tells_where_it_is_another(
+def test_the_title_shows_the_mean_that_the_verdict_shows_where_it_is_another(
     mean_ms: float, said: str
 ) -> None:
     steps = StepFacts(548, step().length_ns, round(mean_ms * why.MS), step().pid, 77)

@@ -124,7 +124,7 @@ def test_a_loss_that_is_a_range_is_shown_as_one_in_percent_and_in_a_step() -> No
     assert line.rstrip().endswith("train.py:88")
 
 
-def test_another_processs_step_is_not_what_a_loss_is_told_of() -> None:
+def test_a_loss_is_not_reported_by_another_processs_step() -> None:
     why = told(made.explained(made.finding(pid=77)))
     assert why.causes[0].step_ns is None
     assert "4.5 ms/step" in text(why)[2]
@@ -132,7 +132,7 @@ def test_another_processs_step_is_not_what_a_loss_is_told_of() -> None:
     assert not why.fix.per_step
 
 
-def test_findings_that_read_alike_are_told_apart_by_their_processes() -> None:
+def test_findings_that_read_alike_are_distinguished_by_their_processes() -> None:
     one = made.finding(line=SourceLine("/home/user/train.py", 7, "main"))
     two, other = replace(one, pid=one.pid + 1), made.finding("C13", 100)
     lines = [cause.line for cause in told(made.explained(one, two, other)).causes]
@@ -169,7 +169,7 @@ def test_a_long_fix_goes_on_in_a_second_line_and_else_ends_with_a_whole_clause()
     assert text(two, 64)[-1].startswith(" FIX 1 pin the batches once before th…")
 
 
-def test_what_a_fix_saves_is_told_a_step_and_is_never_more_than_the_step() -> None:
+def test_what_a_fix_saves_is_reported_a_step_and_is_never_more_than_the_step() -> None:
     why = told(made.explained(made.finding(gain=Gain(2_520 * made.MS))))  # 700 steps of 14 ms
     assert why.fix is not None
     assert why.fix.saves_ns == 3_600_000
@@ -234,7 +234,7 @@ def test_without_ebpf_one_sentence_says_so_and_what_to_type() -> None:
     assert "gputop check" in lines[0]
 
 
-def test_who_uses_no_cuda_is_said_to_use_none() -> None:
+def test_who_uses_no_cuda_is_reported_to_use_none() -> None:
     quiet = fake.process(0, calls=0, name="bash", pid=99)
     one = why_of(Explained(), replace(fake.frame(), processes=(quiet,)))
     assert "bash (99) has made no CUDA call yet" in text(one)[0]
@@ -245,19 +245,19 @@ def test_who_uses_no_cuda_is_said_to_use_none() -> None:
 
 
 @pytest.mark.parametrize("report", [None, made.report(gpus=(), span_ns=0)])
-def test_no_calls_is_never_said_beside_calls(report: Report | None) -> None:
+def test_no_calls_is_never_reported_beside_calls(report: Report | None) -> None:
     why = why_of(Explained(report, 100 * made.S), fake.frame())
     assert "too few CUDA calls so far" in text(why)[0]
 
 
-def test_why_the_explanation_stopped_is_told() -> None:
+def test_why_the_explanation_stopped_is_reported() -> None:
     assert (
         "events come faster"
         in text(told(Explained(problem="events come faster than it can process them")))[0]
     )
 
 
-def test_a_first_look_is_not_told_as_the_explanation() -> None:
+def test_a_first_look_is_not_reported_as_the_explanation() -> None:
     report = made.report(made.finding())
     first = told(Explained(report, 100 * made.S, first_look=True))
     assert first.old
@@ -339,7 +339,7 @@ def test_names_of_others_are_escaped() -> None:
 
 
 @pytest.mark.parametrize("name", ["dataloader", "numpy-sync", "redundant-to-device"])
-def test_what_the_fix_saved_is_no_more_than_what_it_was_said_to_save_at_most(name: str) -> None:
+def test_what_the_fix_saved_is_no_more_than_what_it_was_reported_to_save_at_most(name: str) -> None:
     report, why = recorded(name)
     fixed, _ = recorded(f"{name}-fixed")
     assert why.fix is not None

@@ -79,7 +79,7 @@ async def test_the_screen_says_what_is_known_of_it() -> None:
         assert "This process has made no CUDA call since gputop began." in shown
 
 
-def test_its_facts_and_figures_are_told_once_it_holds_a_gpu() -> None:
+def test_its_facts_and_figures_are_reported_once_it_holds_a_gpu() -> None:
     clients, resident = GpuClients(), ResidentMemory()
     gpus = Sample(GPUS, S, {"gpus": [{"clients": [{"pid": os.getpid()}]}]})
     (facts,) = clients.samples(gpus, (), S)

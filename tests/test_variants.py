@@ -28,7 +28,7 @@ def test_the_others_are_long(pytester: pytest.Pytester) -> None:
 
 
 @pytest.mark.slow
-def test_a_variant_that_is_asked_for_alone_is_no_mistake(pytester: pytest.Pytester) -> None:
+def test_a_variant_that_is_requested_alone_is_no_mistake(pytester: pytest.Pytester) -> None:
     items = pytester.getitems(CASES)
     variants.mark(items[1:2])
     assert items[1].get_closest_marker("long") is not None

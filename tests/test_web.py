@@ -173,7 +173,7 @@ def test_a_daemon_s_screen_is_in_a_browser_without_root_and_one_that_comes_late_
     ],
 )
 @pytest.mark.mainly("words0-no-such.msgpack", "words5-cannot listen on 192.0.2.1")
-def test_what_cannot_be_served_is_said_before_a_browser_comes(words: tuple[str, ...], said: str) -> None:
+def test_what_cannot_be_served_is_reported_before_a_browser_comes(words: tuple[str, ...], said: str) -> None:
     needed("textual_serve")
     prefix = as_nobody() if os.geteuid() == 0 else ()
     done = run("web", *words, program=(*prefix, *GPUTOP))

@@ -281,7 +281,7 @@ def test_a_runtime_linked_into_a_running_program_is_found_at_the_start(tmp_path:
     assert_both_layers(runs[0], program.pid)
 
 
-def test_a_stripped_program_is_seen_in_the_driver_and_said_to_be_blind_in_the_runtime(
+def test_a_stripped_program_is_seen_in_the_driver_and_reported_to_be_blind_in_the_runtime(
     tmp_path: Path, static: Path
 ) -> None:
     machine = Machine(tmp_path)

@@ -34,7 +34,7 @@ def hashed(words: bytes) -> int:
     return found
 
 
-def test_each_rank_is_told_with_its_number_its_communicator_and_a_hash_of_the_id(run: Recorded) -> None:
+def test_each_rank_is_reported_with_its_number_its_communicator_and_a_hash_of_the_id(run: Recorded) -> None:
     told = {(line["pid"], line["communicator"]): line for line in run.said if "id" in line}
     assert len(told) == RANKS + 1
     records = run.records(Kind.COMMUNICATOR)
@@ -49,7 +49,7 @@ def test_each_rank_is_told_with_its_number_its_communicator_and_a_hash_of_the_id
     assert run.lost == 0
 
 
-def test_all_ranks_that_one_call_makes_are_told(run: Recorded) -> None:
+def test_all_ranks_that_one_call_makes_are_reported(run: Recorded) -> None:
     (line,) = [line for line in run.said if "communicators" in line]
     records = run.records(Kind.COMMUNICATOR)
     rows = records[records["op"] == Communicator.ALL]
@@ -58,7 +58,7 @@ def test_all_ranks_that_one_call_makes_are_told(run: Recorded) -> None:
     assert len(set(rows["stream"].tolist())) == 1
 
 
-def test_a_rank_that_leaves_is_told(run: Recorded) -> None:
+def test_a_rank_that_leaves_is_reported(run: Recorded) -> None:
     records = run.records(Kind.COMMUNICATOR)
     left = records[records["op"] == Communicator.LEFT]
     expected = {(line["pid"], line["communicator"]) for line in run.said if "id" in line}
@@ -74,7 +74,7 @@ def test_the_id_itself_is_nowhere_in_the_file(run: Recorded) -> None:
         assert not any(words[:8] in column for words in ids)
 
 
-def test_collectives_name_the_communicator_that_was_told(run: Recorded) -> None:
+def test_collectives_name_the_communicator_that_was_reported(run: Recorded) -> None:
     names, calls = run.calls()
     for line in (line for line in run.said if line.get("ranks") == RANKS):
         mine = calls[(calls["op"] == names.index("ncclAllReduce")) & (calls["pid"] == line["pid"])]
@@ -100,7 +100,7 @@ def test_the_rank_that_sleeps_is_late_by_as_long_as_it_sleeps_and_for_that_reaso
     assert row["clock_error_ms"] == 0, "they have one clock"
 
 
-def test_parts_of_a_communicator_several_ids_and_what_is_still_under_way_are_told(tmp_path: Path) -> None:
+def test_parts_of_a_communicator_several_ids_and_what_is_still_under_way_are_reported(tmp_path: Path) -> None:
     folder = tmp_path / "library"
     folder.mkdir()
     library = compile_program("fake_nccl.c", folder, "-shared", "-fPIC", output="libnccl.so.2")

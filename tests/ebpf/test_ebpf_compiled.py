@@ -183,7 +183,7 @@ def test_why_a_program_is_refused_is_told_with_the_end_of_what_the_verifier_says
     assert any("invalid bpf_context access" in line for line in refusal.value.log)
 
 
-def test_why_a_text_does_not_compile_is_told(tmp_path: Path) -> None:
+def test_why_a_text_does_not_compile_is_reported(tmp_path: Path) -> None:
     with pytest.raises(compiled.CompileError, match="undeclared identifier 'nonsense'") as refusal:
         compiled.compiled("int probe(void *context) { return nonsense; }", tmp_path / "bpf")
     assert len(refusal.value.log) > 1

@@ -101,7 +101,7 @@ def test_a_process_that_ran_before_counts_from_then_on(tmp_path: Path) -> None:
     assert seen["minor"] < before
 
 
-def test_what_does_not_change_is_not_told_again(tmp_path: Path) -> None:
+def test_what_does_not_change_is_not_reported_again(tmp_path: Path) -> None:
     run = Workshop(tmp_path).record("sleep", "4", flags=("--rate", "10"))
     reader = SessionReader(run.path)
     told = [item for item in reader.items() if isinstance(item, Sample) and item.kind == FAULTS]

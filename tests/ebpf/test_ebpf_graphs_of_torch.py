@@ -16,7 +16,7 @@ pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(400)]
 REPLAYS, WARM_UP = 40, 3
 
 
-def test_a_captured_forward_pass_is_told_with_its_kernels_and_replays(tmp_path: Path) -> None:
+def test_a_captured_forward_pass_is_reported_with_its_kernels_and_replays(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="slow")
     kernels, program = tmp_path / "kernels", TORCH_PROGRAMS / "graphs.py"
     env = {"SIMGPU_KERNELS": str(kernels)}

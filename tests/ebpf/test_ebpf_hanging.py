@@ -51,7 +51,7 @@ def started(script: str, *words: str) -> subprocess.Popen[bytes]:
 
 
 @pytest.mark.long
-def test_the_calls_of_others_are_seen_and_what_is_left_out_is_told(tmp_path: Path) -> None:
+def test_the_calls_of_others_are_seen_and_what_is_left_out_is_reported(tmp_path: Path) -> None:
     folder = tmp_path / "mounted"
     folder.mkdir()
     workshop = Workshop(tmp_path, lines="slow")

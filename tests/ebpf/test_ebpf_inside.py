@@ -73,7 +73,7 @@ def assert_as_traced(evidence: Evidence, trace: Path, until_ns: int | None = Non
         *(pytest.param(one, marks=long) for one in ("threads", "forks", "starts")),
     ],
 )
-def test_what_cupti_tells_is_what_the_gpu_did(tmp_path: Path, what: str) -> None:
+def test_what_cupti_reports_is_what_the_gpu_did(tmp_path: Path, what: str) -> None:
     run, trace = record(tmp_path, what)
     evidence, problems = evidence_of(run.path)
     assert problems == []
@@ -98,7 +98,7 @@ def test_on_two_gpus_rows_have_the_numbers_of_the_machine(tmp_path: Path) -> Non
     assert_as_traced(evidence, trace)
 
 
-def test_what_cupti_has_no_room_for_is_told_as_lost(tmp_path: Path) -> None:
+def test_what_cupti_has_no_room_for_is_reported_as_lost(tmp_path: Path) -> None:
     run, trace = record(tmp_path, "work", SIMGPU_CUPTI_MOST="1024", SIMGPU_CUPTI_LATE_MS="600", STEPS="400")
     evidence, _ = evidence_of(run.path)
     real = read_trace(trace).of(kinds={"kernel", "h2d", "d2h", "d2d", "memset"})
@@ -239,7 +239,7 @@ def test_each_named_kernels_time_is_that_of_the_trace(tmp_path: Path) -> None:
     assert times == pytest.approx(dict(took), rel=1e-3)
 
 
-def test_beside_a_process_that_refuses_nothing_is_said_of_kernels(tmp_path: Path) -> None:
+def test_beside_a_process_that_refuses_nothing_is_reported_of_kernels(tmp_path: Path) -> None:
     """What the one gave is missing: idle time is proved by calls, as without ``--inside``."""
     work = f"{sys.executable} {PROGRAM} work"
     half = f"SIMGPU_CUPTI_FAULT=subscribe:39 {work} & {work}; wait"

@@ -47,7 +47,7 @@ def test_times_of_kernels_in_different_mixtures_are_within_their_errors(tmp_path
 
 
 @pytest.mark.long
-def test_of_a_loop_whose_steps_are_alike_no_time_is_told(tmp_path: Path) -> None:
+def test_of_a_loop_whose_steps_are_alike_no_time_is_reported(tmp_path: Path) -> None:
     told, took = recorded(tmp_path, "same")
     assert set(told) == set(took)
     assert [row["gpu_ns"] for row in told.values() if row["gpu_ns"]] == []

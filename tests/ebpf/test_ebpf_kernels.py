@@ -185,7 +185,7 @@ def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Pat
 
 
 @pytest.mark.parametrize("late", [False, pytest.param(True, marks=pytest.mark.long)])
-def test_kernels_of_the_drivers_handles_are_called_what_their_program_asked_for(
+def test_kernels_of_the_drivers_handles_are_called_what_their_program_requested(
     tmp_path: Path, late: bool
 ) -> None:
     """Where gputop comes later than the question, there is no name, and none that is wrong."""
@@ -217,7 +217,7 @@ def test_kernels_of_the_drivers_handles_are_called_what_their_program_asked_for(
 
 
 @pytest.mark.long
-def test_more_shapes_than_have_numbers_are_unknown_and_that_is_said(tmp_path: Path) -> None:
+def test_more_shapes_than_have_numbers_are_unknown_and_that_is_reported(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path, lines="slow")
     kernels, count = tmp_path / "kernels", MAX_SHAPES + 500
     program = [sys.executable, str(PROGRAMS / "many_shapes.py"), str(count)]

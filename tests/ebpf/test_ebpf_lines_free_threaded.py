@@ -96,7 +96,9 @@ def test_a_program_that_runs_already(version: str, tmp_path: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("version", VERSIONS)
-def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(version: str, tmp_path: Path) -> None:
+def test_code_that_took_the_place_of_other_code_is_never_mistaken_for_it(
+    version: str, tmp_path: Path
+) -> None:
     """Also after tens of thousands of times; what there was no room to tell is counted."""
     run = Workshop(tmp_path, lines="slow").record(python(version), ODD, "freed")
     process = run.process(run.said[0]["pid"])

@@ -63,7 +63,7 @@ def test_lines_of_a_loop_that_the_interpreter_compiles(runs: dict[str, Recorded]
     assert_all_right(runs["compiled"], 1)
 
 
-def test_code_that_took_the_place_of_other_code_is_never_taken_for_it(tmp_path: Path) -> None:
+def test_code_that_took_the_place_of_other_code_is_never_mistaken_for_it(tmp_path: Path) -> None:
     """Also after tens of thousands of times; what there was no room to tell is counted."""
     run = Workshop(tmp_path, lines="slow").record(python(12), PROGRAM, "freed")
     process = run.process(run.said[0]["pid"])

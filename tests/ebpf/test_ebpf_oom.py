@@ -88,7 +88,7 @@ def test_who_was_ended_and_when(killed: Killed) -> None:
     assert seen["exited"]
 
 
-def test_nobody_else_is_said_to_have_been(killed: Killed) -> None:
+def test_nobody_else_is_reported_to_have_been(killed: Killed) -> None:
     run, pid = killed.run, killed.pid
     assert [row["pid"] for row in run.stats["processes"] if "oom_ns" in row] == [pid]
 

@@ -18,7 +18,7 @@ FIRST, SECOND = 1000, 3000
 
 @pytest.mark.parametrize("wait_ms", [0, 1500])
 @pytest.mark.mainly("1500")
-def test_two_processes_of_one_number_are_told_apart_and_that_their_counts_are_not(
+def test_two_processes_of_one_number_are_distinguished_and_that_their_counts_are_not(
     wait_ms: int, tmp_path: Path
 ) -> None:
     program = compile_program("reuse.c", tmp_path)

@@ -24,7 +24,7 @@ WAYS = (
 
 @pytest.mark.parametrize("way", ["multi", "perf"])
 @pytest.mark.mainly("multi")
-def test_each_function_that_launches_tells_its_shape(tmp_path: Path, way: str) -> None:
+def test_each_function_that_launches_shows_its_shape(tmp_path: Path, way: str) -> None:
     workshop = Workshop(tmp_path, lines="off")
     kernels = tmp_path / "kernels"
     env = {"SIMGPU_KERNELS": str(kernels), "GPUTOP_ATTACH": way}

@@ -110,7 +110,7 @@ def test_the_worst_stay_is_the_longest_sleep_that_the_program_measured(both: Bot
     assert seen["disk_count"] <= seen["count"] // 4, "who sleeps does not wait for the disk"
 
 
-def test_what_was_waited_for_at_the_disk_is_told_by_file(both: Both) -> None:
+def test_what_was_waited_for_at_the_disk_is_reported_by_file(both: Both) -> None:
     line, seen = both.line("reads"), both.seen("reads")
     (process,) = [row for row in both.run.stats["processes"] if row["pid"] == line["pid"]]
     (row,) = [row for row in process["disk_waits"] if row["call"] == "pread64"]

@@ -47,7 +47,7 @@ def by_debugger(pid: int) -> None:
     assert libc.ptrace(DETACH, pid, None, None) == 0, os.strerror(ctypes.get_errno())
 
 
-def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_said_to_be(tmp_path: Path) -> None:
+def test_a_program_that_is_stopped_by_a_signal_or_by_a_debugger_is_reported_to_be(tmp_path: Path) -> None:
     workshop = Workshop(tmp_path)
     recorder = workshop.start(["--", sys.executable, "-m", "gputop.demo", "healthy"], env=SLEEPS)
     wait_until(lambda: workshop.file.exists() and marks(workshop.file) >= 4, "the program to run")

@@ -41,7 +41,7 @@ def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Verdict]:
 
 
 @pytest.mark.parametrize("name", TOLD)
-def test_what_is_said_of_idleness_holds(told: Callable[[str], Verdict], name: str) -> None:
+def test_what_is_reported_of_idleness_holds(told: Callable[[str], Verdict], name: str) -> None:
     one = told(name)
     print(one.truth, one.answer.report["gpu_idle_ns"], one.answer.span_ns)
     assert one.bounds_hold
@@ -55,7 +55,7 @@ def test_the_class_is_right(told: Callable[[str], Verdict], name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["S1-direct", long("sync-item")])
-def test_the_first_cause_is_told_at_its_line(told: Callable[[str], Verdict], name: str) -> None:
+def test_the_first_cause_is_reported_at_its_line(told: Callable[[str], Verdict], name: str) -> None:
     one = told(name)
     assert one.cause_right, one.answer.first
     assert one.line_right or one.starved, one.answer.lines
@@ -78,7 +78,7 @@ def test_a_stranger_names_cause_line_and_fix_from_the_first_screen(
 
 
 @pytest.mark.long
-def test_a_change_of_a_hundred_times_is_told(told: Callable[[str], Verdict]) -> None:
+def test_a_change_of_a_hundred_times_is_reported(told: Callable[[str], Verdict]) -> None:
     (pair,) = [one for one in PAIRS if (one.before, one.after) == ("S1-loader", "S1-direct")]
     change = changed(pair, told(pair.before), told(pair.after))
     assert change.direction_right

@@ -45,7 +45,7 @@ def test_a_line_that_keeps_tensors_is_a_leak_and_a_healthy_loop_has_none(tmp_pat
 
 
 @pytest.mark.parametrize(("mode", "blame"), [("full", "own"), ("huge", "request")])
-def test_what_a_shortage_is_for_is_told_with_its_line(tmp_path: Path, mode: str, blame: str) -> None:
+def test_what_a_shortage_is_for_is_reported_with_its_line(tmp_path: Path, mode: str, blame: str) -> None:
     found = explained(Workshop(tmp_path, lines="slow"), mode)
     (short,) = found["memory"]["out_of_memory"]
     assert short["blame"] == blame

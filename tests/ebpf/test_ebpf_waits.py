@@ -72,7 +72,7 @@ def test_long_waits_name_the_call_and_its_argument(run: Recorded) -> None:
     assert [pair for pair in seen if pair in asked] == [(line["call"], line["argument"]) for line in main]
 
 
-def test_what_each_descriptor_was_is_told_also_when_its_number_is_used_again(run: Recorded) -> None:
+def test_what_each_descriptor_was_is_reported_also_when_its_number_is_used_again(run: Recorded) -> None:
     told = [
         row
         for sample in run.samples(FILES)
@@ -87,7 +87,7 @@ def test_what_each_descriptor_was_is_told_also_when_its_number_is_used_again(run
         assert [what for _, number, what in told if number == descriptor] == kinds
 
 
-def test_it_is_told_at_one_of_the_next_marks(run: Recorded) -> None:
+def test_it_is_reported_at_one_of_the_next_marks(run: Recorded) -> None:
     """By gputop's own clock: of what a program closes soon nobody could tell it later."""
     marks_ns = np.array([sample.time_ns for sample in run.samples(MARK)])
     told_ns: dict[int, list[int]] = {}

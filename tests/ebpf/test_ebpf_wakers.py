@@ -77,7 +77,7 @@ def test_who_sends_through_the_loopback_is_the_waker_through_a_softirq(runs: dic
     assert by_sender.mean() > 0.95, "the rest may be the kernel's own thread for softirqs"
 
 
-def test_the_programs_load_also_where_the_kernel_tells_neither_interrupts_nor_throttling(
+def test_the_programs_load_also_where_the_kernel_reports_neither_interrupts_nor_throttling(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(btf, "OPTIONAL", {"thread_info": ("cpu",)})  # which CPU it is, all kernels tell
