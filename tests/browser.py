@@ -1,4 +1,4 @@
-"""A page in a real browser, which is offline and tells what the page asked for and complained of."""
+"""A page in a real browser, which is offline and tells what the page requested and complained of."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Opened:
 
     Attributes:
         page: Playwright's.
-        asked: Addresses that it asked for, itself left out.
+        asked: Addresses that it requested, itself left out.
         complaints: What the browser wrote to its console, and errors of scripts.
     """
 

@@ -70,11 +70,11 @@ class Loop:
         self.optimizer()
 
     def facts(self) -> StepFacts | None:
-        """What is told."""
+        """What is reported."""
         return self.program.report().steps
 
     def count(self) -> int:
-        """How many steps are told."""
+        """How many steps are reported."""
         facts = self.facts()
         return 0 if facts is None else facts.count
 

@@ -1,4 +1,4 @@
-"""What a function means is said in its row of the table, and nowhere else."""
+"""What a function means is reported in its row of the table, and nowhere else."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _LONG = (
 )
 
 
-# figures of each group: one that is not told any more is not within its bound
+# figures of each group: one that is not reported any more is not within its bound
 _FIGURES = {"calls": 2, "layers": 3, "bystanders": 3, "reader": 2, "recorder": 2, "screen": 6, "start": 1}
 
 

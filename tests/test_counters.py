@@ -73,7 +73,7 @@ def test_the_state_is_in_the_words_of_frames(letter: str, on_cpu: int, state: st
 
 
 def test_queue_time_that_the_kernel_adds_late_is_right_over_the_window() -> None:
-    """A thread waits 300 ms; the kernel tells when it gets its CPU, in a tick of 250 ms."""
+    """A thread waits 300 ms; the kernel reports when it gets its CPU, in a tick of 250 ms."""
     late = (*tick(1, 10, 0, "R", 500, 70, 1000, 100), *tick(2, 10, 0, "R", 600, 370, 1000, 101))
     assert parts(play(BEFORE, *late).processes[0].threads[0]) == (100, 300, 100, 0, 1)
     # a window that holds only the second tick cannot have waited longer than it lasted

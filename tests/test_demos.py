@@ -79,7 +79,7 @@ def test_the_list_has_a_line_for_each() -> None:
 
 
 def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
-    """What is said of a demo that is recorded now."""
+    """What is reported of a demo that is recorded now."""
     file = tmp_path / "now.gputop"
     file.unlink(missing_ok=True)
     command = [sys.executable, "-m", "gputop"]
@@ -134,7 +134,7 @@ def test_who_waits_for_the_loader_is_at_the_next_batch_and_a_worker_in_its_sampl
         if hot is not None:
             assert hot.file == loaders.__file__
             assert hot.line != asks
-    # a busy machine may be told as the cause instead; the wait is there all the same
+    # a busy machine may be reported as the cause instead; the wait is there all the same
     reader = SessionReader(tmp_path / "now.gputop")
     stats = collect(reader.header, reader.items())
     reader.close()

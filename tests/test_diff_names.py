@@ -115,7 +115,7 @@ def trained(iterations: int, layers: int, *, checked: bool, shift: int) -> Loop:
 
 @pytest.mark.parametrize("layers", [(12, 12), (4, 12), (12, 24)])
 def test_kernels_that_both_launch_say_how_much_work_a_step_is(layers: tuple[int, int]) -> None:
-    """A layer of one may be told as a step, an iteration of the other."""
+    """A layer of one may be reported as a step, an iteration of the other."""
     before = trained(40, layers[0], checked=True, shift=0)
     after = trained(60, layers[1], checked=False, shift=77)
     found = diff(before, after)

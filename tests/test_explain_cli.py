@@ -1,4 +1,4 @@
-"""``gputop explain FILE``: status, flags, what is said when something is wrong."""
+"""``gputop explain FILE``: status, flags, what is reported when something is wrong."""
 
 from __future__ import annotations
 

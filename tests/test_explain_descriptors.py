@@ -1,4 +1,4 @@
-"""What a thread waited for in ``read`` is told by what its descriptor was when it waited."""
+"""What a thread waited for in ``read`` is reported by what its descriptor was when it waited."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ def test_a_cpu_that_its_own_workers_have_is_a_matter_of_input() -> None:
 
 
 def busy(**figures: float) -> Diagnosis:
-    """A GPU that is never idle for long, and what NVML says of it."""
+    """A GPU that is never idle for long, and what NVML reports of it."""
     machine = Machine()
     for number in range(300):
         machine.run([*launches([2_000] * 5), *([Deed("read")] if number % 50 == 0 else [])])
@@ -225,7 +225,7 @@ def test_activity_counts_while_kernels_run_and_not_over_all_the_time() -> None:
             dram_bandwidth_percent=55,
         )
     found = explain(machine.finished().evidence())
-    # what idles for a fifth of the time is told first; its class is not that of the rest
+    # what idles for a fifth of the time is reported first; its class is not that of the rest
     assert diagnosed(found).kind == "sync"
 
 
@@ -260,7 +260,7 @@ def test_what_happened_once_is_no_class() -> None:
     assert [event.ns // 1_000_000_000 for event in report.events] == [2]
     found = diagnosed(report)
     assert found.title == "the GPU is busy"
-    # two of five seconds it was idle: what is said of the rest must say so
+    # two of five seconds it was idle: what is reported of the rest must say so
     assert found.evidence[0].startswith("in the loop a kernel ran for about ")
 
 

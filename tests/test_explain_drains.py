@@ -46,7 +46,7 @@ def paced(work: int, between: int, *more: Deed) -> Steps:
 
 
 def named(found: AttributionContext) -> dict[str, float]:
-    """Share of the span by cause, of what is told or too small for it."""
+    """Share of the span by cause, of what is reported or too small for it."""
     span = sum(span.span_ns for span in found.analysis.gpu.spans)
     outcome = find(found, span, coverage=True)
     return {one.cause: one.loss.middle / span for one in outcome.findings}

@@ -1,4 +1,4 @@
-"""Causes that are told by the code in which the thread was, and by the processes that it started."""
+"""Causes that are reported by the code in which the thread was, and by the processes that it started."""
 
 from __future__ import annotations
 

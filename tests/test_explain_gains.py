@@ -25,7 +25,7 @@ def run(deeds: list[Deed], without: str = "-") -> Machine:
 
 
 def told(deeds: list[Deed]) -> tuple[Machine, Report]:
-    """The program with NVML beside it, and what is said of it."""
+    """The program with NVML beside it, and what is reported of it."""
     machine = run([*deeds, Deed("sync")])
     machine.utilization(SECOND // 6)
     return machine, explain(machine.finished().evidence())
@@ -309,7 +309,7 @@ _CAUSES = {
 }
 
 
-SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML says nothing of the shorter one
+SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML reports nothing of the shorter one
 
 
 @pytest.mark.slow
@@ -317,9 +317,9 @@ SHORT, LONG = 6 * SECOND // 5, 5 * SECOND // 2  # NVML says nothing of the short
 @pytest.mark.parametrize("cause", _CAUSES)
 @pytest.mark.mainly("reads-1200000", "copies-1200000")
 def test_the_bound_holds_in_random_loops(cause: str, length: int) -> None:
-    """What is won when the program is really run without the cause is at most what was told."""
+    """What is won when the program is really run without the cause is at most what was reported."""
     found = 0
-    short, long = (7, 12) if cause == "read" else (3, 8)  # of a slow host the work is told, not the read
+    short, long = (7, 12) if cause == "read" else (3, 8)  # of a slow host the work is reported, not the read
     for seed in range(long if length == LONG else short):
         author = Author(1_000 * sorted(_CAUSES).index(cause) + seed)
         deeds = author.program(cause, length)

@@ -1,4 +1,4 @@
-"""Input that the submitting thread prepares (C12): of workers it is told only where a loader may be."""
+"""Input that the submitting thread prepares (C12): of workers it is reported only where a loader may be."""
 
 from __future__ import annotations
 

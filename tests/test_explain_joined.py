@@ -1,4 +1,4 @@
-"""Lines that differ in figures only are one; what is told of a program that has ended stays as it is."""
+"""Lines that differ in figures only are one; what is reported of a program that has ended stays as it is."""
 
 from __future__ import annotations
 

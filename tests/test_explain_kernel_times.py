@@ -1,4 +1,4 @@
-"""GPU time by kernel: from waits with different mixtures, within its error, or not told."""
+"""GPU time by kernel: from waits with different mixtures, within its error, or not reported."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def test_kernels_that_come_in_one_proportion_cannot_be_distinguished() -> None:
 
 
 def test_a_kernel_whose_shapes_cannot_be_distinguished_has_a_time_all_the_same() -> None:
-    """Both shapes come as often always: their times cannot be told, the sum of them can."""
+    """Both shapes come as often always: their times cannot be reported, the sum of them can."""
     loop = Loop(2)
     for _step in range(STEPS):
         for _time in range(loop.random.randint(1, 5)):

@@ -48,7 +48,7 @@ def test_durations_are_found_with_which_the_queue_is_idle_for_so_long(share: flo
 
 
 def test_a_kernel_may_take_a_fifth_of_a_second() -> None:
-    """Nothing is known of it but that the GPU was busy for 98 % of the time, as NVML tells."""
+    """Nothing is known of it but that the GPU was busy for 98 % of the time, as NVML reports."""
     machine = Machine()
     for _ in range(12):
         machine.run([*launches([200_000]), Deed("host", 204_000)])

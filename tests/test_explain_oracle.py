@@ -85,7 +85,7 @@ class Told:
 
 @cache
 def told(seed: int) -> Told:
-    """What is told of a random program, and the truth."""
+    """What is reported of a random program, and the truth."""
     machine = Author(seed).program()
     (gpu,) = explain(machine.finished().evidence()).gpus
     # the span begins with the first work that is given and ends where the recording does

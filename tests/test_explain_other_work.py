@@ -33,7 +33,7 @@ def told(step: list[Deed]) -> tuple[Report, float]:
 
 
 def first(report: Report) -> Finding:
-    """What is said first, which is what the first line names."""
+    """What is reported first, which is what the first line names."""
     assert report.findings[0].title in report.verdict
     return report.findings[0]
 

@@ -31,7 +31,7 @@ FOLDER = Path(__file__).parent.parent / "recordings"
 
 @cache
 def whole(name: str) -> Report:
-    """What is told of a recording at once."""
+    """What is reported of a recording at once."""
     return explain(FOLDER / f"{name}.msgpack")
 
 

@@ -135,7 +135,7 @@ def test_a_wait_of_its_own_names_its_line() -> None:
 
 @pytest.mark.parametrize("stack", [0, 1, UNTOLD, WITHIN])
 def test_without_a_line_of_the_program_the_call_before_is_the_place(stack: int) -> None:
-    """Not asked, not known, not told, or a thread that is in libraries only."""
+    """Not asked, not known, not reported, or a thread that is in libraries only."""
     found = finding(blocked((10_010, 19_960, FUTEX, stack), worker=stack))
     assert place(found.line) == ("train.py", 9)
     assert all(" at " not in link.text for link in found.chain[2:])

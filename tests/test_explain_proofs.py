@@ -213,7 +213,7 @@ def test_per_thread_default_streams_are_one_for_each_thread() -> None:
 
 
 def recorded(*, launched_after: bool = False, ret: int = 0) -> Program:
-    """Work, an event behind it, a wait for the event; work between the two where asked for."""
+    """Work, an event behind it, a wait for the event; work between the two where requested."""
     program = started()
     program.call("cudaEventCreate", 0, 1, stream=0x9000)
     program.call(LAUNCH, 10, 20)

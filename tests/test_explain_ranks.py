@@ -81,7 +81,7 @@ def ranks(late: int, *, each: int = 1, size: int = 1 << 20, waits: bool = True) 
 
 
 def straggler(program: Program) -> Finding | None:
-    """What is told of ranks."""
+    """What is reported of ranks."""
     return next((one for one in program.report().findings if one.cause == "C23"), None)
 
 
@@ -154,7 +154,7 @@ def test_a_stretch_may_begin_between_the_calls_of_two_ranks(each: int) -> None:
 
 
 def test_which_calls_are_one_collective_is_not_known_where_nobody_waited_for_them() -> None:
-    """Nothing is told of ranks then, and what their order says is a hint."""
+    """Nothing is reported of ranks then, and what their order says is a hint."""
     program = ranks(MOSTLY_LATE, waits=False)
     report = between_the_ranks(program)
     assert report.ranks is None

@@ -45,7 +45,7 @@ class Script:
 
 
 def found(program: Program) -> int | None:
-    """How many steps are told."""
+    """How many steps are reported."""
     steps = program.report().steps
     return None if steps is None else steps.count
 

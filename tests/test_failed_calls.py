@@ -1,4 +1,4 @@
-"""Calls that fail are counted by error and line; what the GPU was given before the worst ones is told."""
+"""Calls that fail are counted by error and line; what the GPU was given before the worst ones is reported."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Page faults are told as they grow, add up wherever a recording is cut, else they are unknown."""
+"""Page faults are reported as they grow, add up wherever a recording is cut, else they are unknown."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def faults(time_ns: int, *rows: tuple[int, int, int, int]) -> Sample:
 
 
 def recording() -> list[Item]:
-    """Process 10 has faults in two seconds, 11 is known to have none, of 12 nothing is told."""
+    """Process 10 has faults in two seconds, 11 is known to have none, of 12 nothing is reported."""
     return [
         items.apis(),
         *(items.process(pid) for pid in (10, 11, 12)),

@@ -98,7 +98,7 @@ async def test_findings_and_late_ranks_are_those_of_the_command(
 async def test_of_one_job_only_its_recordings_count(
     marked: bool, lake: Path, tell: Callable[..., Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The name may be given as it was told, marked as a text of others."""
+    """The name may be given as it was reported, marked as a text of others."""
     job = f"{BEGIN}job-7{END}" if marked else "job-7"
     head, *rows = printed(capsys, "overview", str(lake), "--job", "job-7")
     said = await tell(action="overview", job=job)

@@ -54,7 +54,7 @@ class Asked:
     every: Stragglers
 
     def row(self, job: Job) -> dict[str, Any]:
-        """What is said of a job."""
+        """What is reported of a job."""
         rows = [dict(zip(self.every.answer.columns, row, strict=True)) for row in self.every.answer.rows]
         (found,) = [row for row in rows if row["communicator"] == f"{job.id:016x}"]
         return found

@@ -1,4 +1,4 @@
-"""Who else uses the GPUs is told once, and again when a number was given to another process."""
+"""Who else uses the GPUs is reported once, and again when a number was given to another process."""
 
 from __future__ import annotations
 

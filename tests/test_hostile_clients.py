@@ -73,7 +73,7 @@ def served(tmp_path: Path, told: list[int]) -> Iterator[tuple[hub.Hub, str]]:
 
 
 class _Users:
-    """Whom the kernel says is there: one user after the other, for clients the daemon is always root's."""
+    """The peer by the kernel: one user after the other, for clients the daemon is always root's."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, first: int) -> None:
         self.next = first

@@ -261,7 +261,7 @@ def test_an_interpreter_whose_offsets_are_out_of_reach_is_refused(tmp_path: Path
 
 
 def test_a_demangler_that_answers_twice_is_not_asked_again() -> None:
-    """Its second line would be told as the meaning of the next name."""
+    """Its second line would be reported as the meaning of the next name."""
     with children.saying(b"some::part(int)\nanother::one()\n") as process:
         helper = demangle.DemanglerChild()
         helper.process = process

@@ -40,7 +40,7 @@ DONE = wire.packed({"k": "done"})
 
 
 class Users:
-    """Whom the kernel says is there: one user after the other; the daemon itself stays root's."""
+    """The peer by the kernel: one user after the other; the daemon itself stays root's."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.next = 1000
@@ -315,7 +315,7 @@ def test_who_reads_an_answer_drop_by_drop_has_one_time_for_all_of_it(
         wait_until(lambda: one.answering, "an answer")
         begun = time.monotonic()
         while one.answering and time.monotonic() - begun < 15:
-            client.recv(4096)  # 1,024 of these are asked for, each within its time
+            client.recv(4096)  # 1,024 of these are requested, each within its time
             time.sleep(0.02)
         assert time.monotonic() - begun < 15
 

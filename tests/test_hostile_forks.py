@@ -33,7 +33,7 @@ FORKS = 240  # a second
 
 
 def storm(seconds: int, take: Callable[[Sample], object]) -> None:
-    """What is told of a shell that forks for so long."""
+    """What is reported of a shell that forks for so long."""
     take(Sample(PROCESS, 1, {"pid": SHELL, "watched": True, "name": "sh", "seen_ns": 1, "exited_ns": None}))
     pid = 100_000
     for second in range(1, seconds + 1):

@@ -248,6 +248,6 @@ def test_facts_of_ended_processes_with_stacks_take_little() -> None:
             numbers = [pid << 8 | place for place in range(5)]
             book.consume(Sample("frames", pid, {"pid": [pid] * 5, "stack": numbers, "frames": stacks}))
             book.consume(Sample(PROCESS, pid, {"pid": pid, "watched": True, "exited_ns": pid}))
-        assert tracemalloc.get_traced_memory()[0] < 8 * MB  # of 26 that were told
+        assert tracemalloc.get_traced_memory()[0] < 8 * MB  # of 26 that were reported
     finally:
         tracemalloc.stop()

@@ -40,7 +40,7 @@ def assert_harmless(text: str, lines: int | None = None) -> None:
     assert lines is None or text.count("\n") == lines, ascii(text)
 
 
-# -- what is said of recordings --------------------------------------------------------------------
+# -- what is reported of recordings --------------------------------------------------------------------
 
 
 def poisoned(value: Any) -> Any:

@@ -41,7 +41,7 @@ def public(name: str) -> Path:
 
 
 def notes(path: Path) -> str:
-    """What is said of a file beside its findings."""
+    """What is reported of a file beside its findings."""
     return "\n".join(gputop.explain(path).notes)
 
 

@@ -84,7 +84,7 @@ def in_shell(text: str) -> set[str]:
         r"(?m)^\s*[\w*=-]+(?: \| [\w*=-]+)*\)",  # patterns of case
         r"\w+\+?=\([^)]*\)",  # lists of words
         r"\$\(\([^)]*\)*",  # sums
-        r"(?:fail|say|printf)(?: \\?\s*\"[^\"]*\")+",  # what is said
+        r"(?:fail|say|printf)(?: \\?\s*\"[^\"]*\")+",  # what is reported
     ):
         text = re.sub(gone, " ", text)
     functions = set(re.findall(r"(?m)^(\w+)\(\)", text))

@@ -167,7 +167,7 @@ def of_handles() -> Kernels:
 
 
 def launch_by(kernels: Kernels, handle: int) -> list[str]:
-    """The names that are told for a launch by a handle of the driver's."""
+    """The names that are reported for a launch by a handle of the driver's."""
     kernels.notice(launch(1, handle, "cuLaunchKernel"))  # type: ignore[arg-type]
     return [frame[2] for _, number, frame in kernels.resolved() if number == kernel_number(10, handle)]
 

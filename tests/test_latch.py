@@ -1,4 +1,4 @@
-"""What ends gputop can be told by a handler of signals, whatever code the signal meets."""
+"""A latch can be set by a handler of signals, whatever code the signal meets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Lists of mappings, line by line: what is taken of them, and where they are cut so that it is told."""
+"""Lists of mappings, line by line: what is taken of them, and where they are cut so that it is reported."""
 
 from __future__ import annotations
 

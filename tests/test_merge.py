@@ -1,4 +1,4 @@
-"""Several recordings as one: nothing is counted twice or lost, clocks are as exact as is said."""
+"""Several recordings as one: nothing is counted twice or lost, clocks are as exact as is reported."""
 
 from __future__ import annotations
 

@@ -66,7 +66,7 @@ def test_clocks_that_drift_are_aligned_at_each_moment(ppm: float, seed: int, tmp
     assert f"drift {part['drift_ppm']:+.2f} ppm" in run("inspect", str(tmp_path / "out")).stdout
     begun, done = times(tmp_path / "out", "ncclAllReduce", "begin"), times(tmp_path / "out", SYNC, "end")
     assert begun.shape == done.shape == (2, JOB_STEPS)
-    # each ends 0.3 ms after both have begun, and is told 0.02 to 0.4 ms late
+    # each ends 0.3 ms after both have begun, and is reported 0.02 to 0.4 ms late
     assert (begun.max(axis=0) <= done.min(axis=0)).all()
     assert np.abs(done[0] - done[1]).max() <= 400_000 + part["error_ns"]
     assert part["error_ns"] < MS

@@ -19,7 +19,7 @@ PAGE_KB = 4
 
 
 def resident_kb(array: npt.NDArray[Any]) -> int:
-    """What the kernel says of the mapping in which an array lies, with others that it has joined to it."""
+    """What the kernel reports of the mapping in which an array lies, with others that it has joined to it."""
     address, inside = array.ctypes.data, False
     for line in Path("/proc/self/smaps").read_text().splitlines():
         if span := re.match(r"([0-9a-f]+)-([0-9a-f]+) ", line):

@@ -1,4 +1,4 @@
-"""The preferences file: what it can say, what is said of mistakes, and from where root reads it."""
+"""The preferences file: what it can say, what is reported of mistakes, and from where root reads it."""
 
 from __future__ import annotations
 

@@ -98,7 +98,7 @@ def test_a_build_without_the_gil_that_was_not_tried_is_refused(tmp_path: Path) -
 def test_without_the_gil_objects_are_longer_and_threads_have_bytecode_of_their_own(
     minor: int, copy: int
 ) -> None:
-    """The offsets that are not told were compiled from each version's headers with Py_GIL_DISABLED."""
+    """The offsets that are not reported were compiled from each version's headers with Py_GIL_DISABLED."""
     found = interpreters.interpreter(f"{minor}t")
     if found is None:
         pytest.skip(f"no Python 3.{minor}t in the user's cache: scripts/free_threaded.sh builds it")

@@ -15,7 +15,7 @@ from tests.reality.raw import read
 from tests.reality.table import page
 
 TRACES = Path(__file__).resolve().parents[2] / "shared" / "data" / "traces"
-# of each: the classes that are right, and the causes that must not be told of it
+# of each: the classes that are right, and the causes that must not be reported of it
 FILES: dict[str, tuple[set[str], set[str]]] = {
     "01_rank1_gpu1.json.gz": ({"compute", "communication"}, {"C25"}),
     "02_old_kineto_num_workers_0.json.gz": ({"input"}, {"C25"}),

@@ -18,7 +18,7 @@ from tests.typed import typed
 
 
 def file_of(path: Path, told: Sequence[Item], **header: object) -> Path:
-    """A recording of a watched process 10, and what is told beside."""
+    """A recording of a watched process 10, and what is reported beside."""
     writer = SessionWriter(path, {**items.HEADER, "machine": {"host": HOST}, **header})
     for item in (items.apis(), *told):
         writer.write(item)

@@ -190,7 +190,7 @@ def test_source_files_lose_their_folders_and_strangers_their_lines() -> None:
     frames = [own, [["/root/x.py", 7, "main"]]]
     data = {"pid": [10, 11], "stack": [1 << 62, 5], "frames": frames}
     cleaned = disguise.sample(Sample("frames", 2, data)).data
-    # a library's file stays one: else its line would be taken for the program's own
+    # a library's file stays one: else its line would be mistaken for the program's own
     numpy = ["/lib/python3.11/site-packages/numpy/core.py", 5, "take"]
     native = [["/lib/libcublas.so.12", 0, "gemm+0x1"], ["train", 0, "step+0x2"], ["", 0, "…"]]
     told = [numpy, ["train.py", 42, "step"], ["<string>", 1, "f"], *native]

@@ -76,7 +76,7 @@ os.execv(sys.argv[1], sys.argv[1:])
 """
 
 
-# -- what is seen, and what is said --------------------------------------------------------------
+# -- what is seen, and what is reported --------------------------------------------------------------
 
 
 def test_nobody_sees_who_uses_the_gpu_and_how_it_is_scheduled(home: Path) -> None:

@@ -61,7 +61,7 @@ def ago(seconds: float) -> int:
 
 
 def since_ms(then_ns: int) -> int:
-    """Whole milliseconds until now, at least: what was said of an earlier moment is no more."""
+    """Whole milliseconds until now, at least: what was reported of an earlier moment is no more."""
     return math.ceil((time.monotonic_ns() - then_ns) / 1e6)
 
 

@@ -84,7 +84,7 @@ def test_a_finding_is_reported_when_it_appears_and_not_while_it_stays() -> None:
 
 
 def _ended(code: int, *errors: tuple[int, str, int], killed: list[int] | None = None) -> list[str]:
-    """What is told of an end with this code, after calls that returned an error ns before."""
+    """What is reported of an end with this code, after calls that returned an error ns before."""
     found: list[Trigger] = []
     counts = iter(killed or [0, 0])
     triggers = Triggers(found.append, killed_for_memory=lambda: next(counts))

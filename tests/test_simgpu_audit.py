@@ -1,4 +1,4 @@
-"""The simulated libraries win over those that a program finds by its RPATH, and come only where asked for."""
+"""The simulated libraries win over those that a program finds by its RPATH, and come only where requested."""
 
 from __future__ import annotations
 

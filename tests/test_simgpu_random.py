@@ -1,4 +1,4 @@
-"""Random programs: what the streams did obeys the rules, and what a call said is what the trace says."""
+"""Random programs: what the streams did obeys the rules, and what a call said is what the trace reports."""
 
 from __future__ import annotations
 

@@ -130,7 +130,7 @@ def spans(bench: Bench, **env: str) -> Any:
 
 
 def busy_percent(bench: Bench, begin: float, end: float) -> float:
-    """What the trace says of a stretch."""
+    """What the trace reports of a stretch."""
     rows = read_trace(bench.directory / "trace").rows
     low, high = np.maximum(rows["start"], int(begin)), np.minimum(rows["end"], int(end))
     return 100 * float(np.maximum(high.astype(np.int64) - low.astype(np.int64), 0).sum()) / (end - begin)

@@ -196,7 +196,7 @@ def test_the_page_counts_what_holds() -> None:
 
 
 def at_end(line: int, title: str = "waits for process front (7), which computes", **keys: Any) -> ends.Told:
-    """A server whose front computes at ``compute_peer()``, and what is said of it."""
+    """A server whose front computes at ``compute_peer()``, and what is reported of it."""
     story = replace(chains.STORIES["pipe-computes-before"], hint=bool(keys.pop("hint", False)))
     delayed, panel = keys.pop("delayed", 0.0), keys.pop("panel", "")
     first = finding(keys.pop("cause", "C19"), story.program, line) | {

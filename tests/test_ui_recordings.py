@@ -28,7 +28,7 @@ STORIES = {
 
 @pytest.fixture(scope="module", params=STORIES)
 def told(request: pytest.FixtureRequest) -> tuple[str, Frame, Explained]:
-    """The name, and what is told near the end of the recording, paused."""
+    """The name, and what is reported near the end of the recording, paused."""
     reader = SessionReader(RECORDINGS / f"{request.param}.msgpack")
     feed = ReplayFeed(reader, len(reader.marks) - BEFORE_END, playing=False)
     feed.start()

@@ -39,7 +39,7 @@ LINE = SourceLine("/home/me/train.py", 88, "main")
 
 
 def recorded(name: str) -> tuple[Report, Why]:
-    """What is told near the end of a recording."""
+    """What is reported near the end of a recording."""
     explained = recordings.explained(name)
     assert explained.report is not None
     return explained.report, why_of(explained, recordings.frame(name))
@@ -62,7 +62,7 @@ def many(count: int, proved_ms: int = 4_800) -> Report:
     return made.report(made.finding(), gpus=gpus, span_ns=count * 10 * made.S)
 
 
-# -- what is told ---------------------------------------------------------------------------------------
+# -- what is reported ---------------------------------------------------------------------------------------
 
 
 def test_the_idle_range_goes_from_what_is_proved_to_what_is_estimated_and_its_error() -> None:

@@ -24,7 +24,7 @@ def reader(name: str) -> SessionReader:
 
 @lru_cache(maxsize=16)
 def explained(name: str) -> Explained:
-    """What is told of a recording there."""
+    """What is reported of a recording there."""
     window = Window(reader(name).header)
     for item in reader(name).items_between(-1, place(name)):
         window.feed(item)

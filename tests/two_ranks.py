@@ -29,7 +29,7 @@ def job(
 
     Args:
         clock: How far its clock is ahead.
-        late: Says how late it is told of an end.
+        late: Says how late it is reported of an end.
         pid: Its number.
         boot: The name of its machine; "a" or another one.
         pause: Between two steps, ns.

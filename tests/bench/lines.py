@@ -101,7 +101,7 @@ def rows(folder: Path) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class _Added:
-    """Nanoseconds that are added to a call: by an empty entry probe, by its line, by a line not asked for."""
+    """Nanoseconds that are added to a call: by an empty entry probe, by its line, by a line not requested."""
 
     entry: float
     captured: float

@@ -40,7 +40,7 @@ print(json.dumps(found))
 
 
 def rows(folder: Path) -> list[Row]:
-    """Wall times are only told, since a machine may be ten times as slow as itself; memory has bounds."""
+    """Wall times are only reported, since a machine may be ten times as slow as itself; memory has bounds."""
     path = folder / "long.msgpack"
     events = explain.write(path, CYCLES, sums=True)
     size = path.stat().st_size

@@ -17,7 +17,7 @@ class Row:
         name: What it is.
         value: What was measured.
         unit: Of value and bound; empty for ratios, whose bounds are above 1.
-        bound: The most it may be; None when it is only told.
+        bound: The most it may be; None when it is only reported.
         detail: Where it comes from: parts, repetitions.
         slack: Factor on the bound.
     """

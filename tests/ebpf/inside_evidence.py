@@ -15,7 +15,7 @@ FLAGS = ("--simgpu", "--inside")
 
 
 def evidence_of(path: Path) -> tuple[Evidence, list[str]]:
-    """What an explanation would use, and the problems that are told."""
+    """What an explanation would use, and the problems that are reported."""
     reader = SessionReader(path)
     gatherer, problems = Gatherer(reader.header), []
     for item in reader.items():

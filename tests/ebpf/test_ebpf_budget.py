@@ -32,10 +32,10 @@ sys.exit(cli.run(sys.argv[1:]))
 
 
 def _calls(items: Iterator[Item], marks: int) -> tuple[Counter[str], list[str]]:
-    """(calls by function after the next mark, what is told of the budget) of so many ticks."""
+    """(calls by function after the next mark, what is reported of the budget) of so many ticks."""
     seen: Counter[str] = Counter()
     told: list[str] = []
-    left = marks + 2  # what is under way at the change is told until the mark after it
+    left = marks + 2  # what is under way at the change is reported until the mark after it
     for item in items:
         if isinstance(item, Sample):
             told += [str(item.data["text"])] if item.data.get("about") == "budget" else []

@@ -63,7 +63,7 @@ def assert_same_as_told(
 
 
 def assert_what_is_missing_is_told(run: Recorded, workshop: Workshop, processes: int) -> None:
-    """Where records were lost: no call is told twice, and as many calls are missing as were lost."""
+    """Where records were lost: no call is reported twice, and as many calls are missing as were lost."""
     assert len(run.said) == processes
     simulated = {line["pid"]: traced(workshop.simgpu_counts(line["pid"])) for line in run.said}
     assert all(run.counts(pid) <= made for pid, made in simulated.items())

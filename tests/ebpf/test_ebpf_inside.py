@@ -1,4 +1,4 @@
-"""``--inside``: what CUPTI tells is what the simulated GPU did, joined with the calls that gave it."""
+"""``--inside``: what CUPTI reports is what the simulated GPU did, joined with the calls that gave it."""
 
 from __future__ import annotations
 

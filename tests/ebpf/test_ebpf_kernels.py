@@ -76,7 +76,7 @@ def plain(name: str) -> str:
 
 
 def assert_named(run: Recorded, truth: Mapping[str, int]) -> tuple[int, int]:
-    """Each name that is told is one that was launched, that often; (launches with a name, without one).
+    """Each name that is reported is one that was launched, that often; (launches with a name, without one).
 
     Where a template has a lambda, nvcc calls the host's function otherwise than the kernel: by a wrapper.
     """

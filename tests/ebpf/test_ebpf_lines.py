@@ -47,7 +47,7 @@ PROGRAM, HOT = str(PROGRAMS / "python_lines.py"), str(PROGRAMS / "hot_line.py")
 
 @pytest.fixture(scope="module")
 def runs(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Recorded]:
-    """Programs under each Python asked for, in an environment, in a namespace; all in one recording."""
+    """Programs under each Python requested, in an environment, in a namespace; all in one recording."""
     folder = tmp_path_factory.mktemp("lines")
     each, chosen = (
         test_a_started_program_and_its_children.__name__,

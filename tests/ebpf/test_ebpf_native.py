@@ -153,7 +153,7 @@ def test_without_frame_pointers_and_symbols_the_caller_is_exact_and_nothing_behi
 def test_calls_of_a_place_that_was_met_before_have_the_callers_that_they_come_from(
     runs: dict[str, Recorded],
 ) -> None:
-    """What tells them apart lies further out than what a place is known by: it is found out soon."""
+    """What distinguishes them lies further out than what a place is known by: it is found out soon."""
     run = runs["sites"]
     (said,) = run.said
     known, calls = stacks(run), run.records(Kind.CALL)

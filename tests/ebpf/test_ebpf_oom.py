@@ -1,4 +1,4 @@
-"""A process that the kernel ends for lack of memory is told, at the moment that bpftrace sees it."""
+"""A process that the kernel ends for lack of memory is reported, at the moment that bpftrace sees it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A process gets the number of one that has ended: what is told of one is not told of the other."""
+"""A process gets the number of one that has ended: what is reported of one is not reported of the other."""
 
 from __future__ import annotations
 

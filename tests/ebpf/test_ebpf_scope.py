@@ -71,7 +71,7 @@ def waits_of(run: Recorded, pid: int) -> dict[int, list[int]]:
 
 @pytest.mark.timed  # beside it no other test's gputop runs, which might probe the bystander, too
 def test_a_bystander_meets_no_breakpoint_until_another_program_is_started(tmp_path: Path) -> None:
-    """Each call is told in its thread; a slow machine makes a wait too long or, begun late, too short."""
+    """Each call is reported in its thread; a slow machine makes a wait too long or, begun late, too short."""
 
     def astray() -> int:
         """How many waits are not as long as those of their thread are."""

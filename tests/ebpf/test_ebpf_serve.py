@@ -49,7 +49,7 @@ def _row(frame: dict, pid: int) -> dict:  # type: ignore[type-arg]
 
 
 def _recorded_pids(path: Path) -> tuple[set[int], str]:
-    """(processes of which there are calls, everything that is told as text)."""
+    """(processes of which there are calls, everything that is reported as text)."""
     reader = SessionReader(path)
     items = list(reader.items())
     reader.close()

@@ -55,7 +55,7 @@ for _ in range(4):
 
 
 class Probed:
-    """Scheduler probes of processes that are asked for."""
+    """Scheduler probes of processes that are requested."""
 
     def __init__(self) -> None:
         self.programs = loader.load(loader.Options(False, 1 << 20, os.getpid(), "off"))

@@ -27,7 +27,7 @@ FACTOR = 1.5  # a short run on a busy machine: the whole table holds diff to 10 
 
 @pytest.fixture(scope="module")
 def told(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Verdict]:
-    """What is said of a story, by its name; each is run once."""
+    """What is reported of a story, by its name; each is run once."""
     if not installed.wheel() and not installed.cpu_build():
         pytest.skip(f"no PyTorch in {installed.cache()}: make torch-cuda, or make torch")
     backend = "cuda" if installed.wheel() else "shim"

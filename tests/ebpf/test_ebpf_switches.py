@@ -114,7 +114,7 @@ class Case:
         ]
 
     def cpu_apart(self) -> list[str]:
-        """The threads whose time on CPUs is not what the kernel says: 2 %, or 2 ms; and each wakeup."""
+        """The threads whose time on CPUs is not what the kernel reports: 2 %, or 2 ms; and each wakeup."""
         return [
             f"{line['tid']}: CPU time {line['cpu'] / MS:.2f} ms, {apart / MS:+.2f} ms apart"
             for line, seen in self.whole()

@@ -23,7 +23,7 @@ def line(cells: tuple[str, ...]) -> str:
 
 
 def truth_of(one: Verdict) -> str:
-    """The truth's larger parts, and what was said of each cause."""
+    """The truth's larger parts, and what was reported of each cause."""
     truth = {cause: f"{ns / MS:.1f}" for cause, ns in one.run.truth.causes.items() if ns > MS / 2}
     said = {part["cause"]: f"{part['loss_ns']['lower'] / MS:.1f}" for part in one.said.get("findings", [])}
     rest = {

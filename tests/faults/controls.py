@@ -1,4 +1,4 @@
-"""N1 to N6: programs of which nothing must be said; and the smallest loss that must be found."""
+"""N1 to N6: programs of which nothing must be reported; and the smallest loss that must be found."""
 
 from __future__ import annotations
 

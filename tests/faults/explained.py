@@ -31,7 +31,7 @@ def ask(*arguments: str) -> dict[str, Any]:
 
 
 def explain(run: Run) -> dict[str, Any]:
-    """What is said of the part of the recording in which the run was."""
+    """What is reported of the part of the recording in which the run was."""
     start = recording_start(run.recording)
     since, until = (run.began_ns - MARGIN_NS - start) / 1e9, (run.ended_ns + MARGIN_NS - start) / 1e9
     return ask(str(run.recording), "--from", f"{max(since, 0):.6f}", "--to", f"{until:.6f}")

@@ -1,4 +1,4 @@
-"""Compares what was said with the truth. Every miss is a sentence; a run without one is right."""
+"""Compares what was reported with the truth. Every miss is a sentence; a run without one is right."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MOMENT_NS = 10_000  # a moment is told to the call, idle time begins with its re
 PLACES = {"C08": "do_burn", "C19": "do_net"}  # where script.py is when the GPU waits for it
 # what a negative control may lose to others: its program was ready to run, or between two of its operations
 QUIET_NS = 10 * MS
-AFTER_WAITS = ("C01", "C03")  # waits behind which a program of Python may be told by its work instead
+AFTER_WAITS = ("C01", "C03")  # waits behind which a program of Python may be reported by its work instead
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,7 +158,7 @@ def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
     rounds = run.truth.main.rounds
     allowed = max(run.scenario.tolerance * truth, max(rounds, 100) / 100 * MS)
     allowed += run.scenario.switches * rounds * SWITCH_NS
-    # a gap far longer than the others of its kind is told as an event, which is as good
+    # a gap far longer than the others of its kind is reported as an event, which is as good
     apart = sum(one["ns"] for one in said["events"] if one["cause"] == expected.cause)
     lower = apart + sum(one["loss_ns"]["lower"] for one in found)
     upper = apart + sum(one["loss_ns"]["upper"] for one in found)
@@ -186,7 +186,7 @@ def _one(run: Run, said: dict[str, Any], expected: Expected) -> Iterator[str]:
 
 
 def _place(run: Run, found: dict[str, Any]) -> str:
-    """A loss in waits of Python code is told at the line that waits, on its link of the chain as well."""
+    """A loss in waits of Python code is reported at the line that waits, on its link of the chain as well."""
     wanted = PLACES.get(found["cause"])
     if wanted is None or run.scenario.language != "python" or run.scenario.attached:
         return ""
@@ -198,7 +198,7 @@ def _place(run: Run, found: dict[str, Any]) -> str:
 
 
 def _hidden(run: Run, said: dict[str, Any]) -> float:
-    """Time off the CPU that is told as time on it.
+    """Time off the CPU that is reported as time on it.
 
     Kernels may hide the switches of some threads from BPF, as those of the sandbox in which this was written:
     who is preempted by them seems to run on. The program's own clock knows better.

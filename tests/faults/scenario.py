@@ -1,4 +1,4 @@
-"""A scenario: a script with one injected cause of known size, and what must be said of it.
+"""A scenario: a script with one injected cause of known size, and what must be reported of it.
 
 A script is text. A line ``role NAME KIND QUEUE CPU NICE`` begins a thread or process (the first is the
 main thread); each line after it is ``LABEL OPERATION ARGUMENTS``. The label says whose fault the time of the
@@ -36,7 +36,7 @@ EITHER = frozenset({"proved", "strong"})
 
 @dataclass(frozen=True, slots=True)
 class Expected:
-    """What must be said of one cause.
+    """What must be reported of one cause.
 
     ``bound`` is "proved" when the time itself must be right, "between" when the truth only has to lie within
     what is said, "none" when nothing may be said to be certain. Calls on files are one cause with CPU time
@@ -47,12 +47,12 @@ class Expected:
     levels: frozenset[str]
     kind: Literal["idle", "waste"] = "idle"
     bound: Literal["proved", "between", "none"] = "proved"
-    within: str = ""  # the label of CPU time inside the same call, which may be told with it
+    within: str = ""  # the label of CPU time inside the same call, which may be reported with it
 
 
 @dataclass(frozen=True, slots=True)
 class Scenario:
-    """One drawn run. ``expected`` in the order in which it must be told; empty for negative controls."""
+    """One drawn run. ``expected`` in the order in which it must be reported; empty for negative controls."""
 
     id: str
     title: str
@@ -72,7 +72,7 @@ class Scenario:
     ranks: int = 0  # of NCCL, each with a device of its own
     kill_after_s: float = 0.0  # SIGKILL
     compare: bool = True  # whether all idle time is held to the truth
-    events: int = 0  # single long gaps that must be told as such
+    events: int = 0  # single long gaps that must be reported as such
     tolerance: float = 0.05
     switches: int = 0  # a step's: the kernel's CPU clock and its tracepoints are SWITCH_NS apart
     limit_ms: float = LIMIT_MS

@@ -41,7 +41,7 @@ def scalar(draw: Draw) -> Scenario:
     """A 4-byte read with its sync, then Python."""
     draw.how()
     host = draw.near("host_ms", 3)
-    kernel, steps = draw.kernel(host, least=host / 3)  # of a shorter wait the work is told: T28
+    kernel, steps = draw.kernel(host, least=host / 3)  # of a shorter wait the work is reported: T28
     step = lines(launches(draw, kernel), "C15 d2h 0 4 page", "C15 sync 0", f"C01 burn {int(host * MS)}")
     script = role("main") + lines(WARM, (steps, step))
     return made("T01", "scalar read each step", draw, script, steps, Expected("C01", PROVED))
@@ -206,7 +206,7 @@ def captures(draw: Draw) -> Scenario:
 
 @scenario("T24")
 def throttled_clock(draw: Draw) -> Scenario:
-    """NVML says that heat holds the clock down from a moment on; kernels then take longer.
+    """NVML reports that heat holds the clock down from a moment on; kernels then take longer.
 
     The truth is how much longer the kernels took. It is as exact as NVML is sampled: four times a second.
     """

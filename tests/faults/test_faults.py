@@ -50,7 +50,7 @@ def bench() -> Iterator[Bench]:
 
 
 def assert_told(bench: Bench, seed: int, names: list[str], label: str) -> None:
-    """What is said of these scenarios is right, wherever the fault was what cost most."""
+    """What is reported of these scenarios is right, wherever the fault was what cost most."""
     print(f"seed {seed}")
     missed, hidden, misjudged = [], [], []
     for one in verdicts(bench, drawn(seed, names), label):

@@ -172,7 +172,7 @@ def _phases(machine: Machine, story: Story, side: str, seconds: float, program: 
 def judged(
     story: Story, before: dict[str, Any], after: dict[str, Any] | None, ratio: float | None
 ) -> dict[str, Any]:
-    """What is right: True, False, or None where it cannot be told."""
+    """What is right: True, False, or None where it cannot be reported."""
     said, live = before["said"], before["live"]
     blamed = ("", *story.causes) if not story.causes else story.causes
     classes = story.classes

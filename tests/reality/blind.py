@@ -2,7 +2,7 @@
 
 What the calls prove, bound and estimate is held against the kernels that were left out.
 
-- Waits keep their stream where the file tells it, or where only one stream of their process ran anything.
+- Waits keep their stream where the file reports it, or where only one stream of their process ran anything.
 - Events have no identity in such files, so nothing is taken from waits for them.
 - NVML's utilisation is the share of its window in which a kernel ran; windows are 1/6 s and 1 s, by product.
 """
@@ -202,7 +202,7 @@ def _without_kernels(items: list[Item], activities: Activities, rows: Table, win
             continue
         if item.kind == ACTIVITY:
             continue
-        if item.kind == MARK:  # it counts what is left out here, which would be taken for lost
+        if item.kind == MARK:  # it counts what is left out here, which would be mistaken for lost
             item = Sample(MARK, item.time_ns, {**item.data, "activities": None})
         if item.kind == APIS:
             names = [list(row) for row in item.data["rows"]]
@@ -251,7 +251,7 @@ def _utilisation(
 
 
 def _streams_of_waits(activities: Activities) -> dict[tuple[int, int], int]:
-    """The stream of each wait that the file tells, by (thread, begin of its call)."""
+    """The stream of each wait that the file reports, by (thread, begin of its call)."""
     rows = activities.of(WAIT)
     stream = np.array(["Stream Sync" in text for text in activities.texts] or [False])
     rows = rows[stream[rows["name"]] & (rows["stream"] >= 0) & (rows["call_tid"] >= 0)]

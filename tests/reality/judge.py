@@ -112,7 +112,7 @@ def allowed(found: list[GpuTruth]) -> frozenset[str]:
     for name, ns in why.items():
         if ns >= LEADS * idle or ns == most:
             classes |= _CLASSES[name]
-    if idle < 0.4 * span:  # then what it is busy with may be said as well
+    if idle < 0.4 * span:  # then what it is busy with may be reported as well
         runs = _sum(found, "runs")
         if idle < IDLE * span:
             classes = set()

@@ -122,7 +122,7 @@ class StackRing:
 
 
 class Machine:
-    """What happens, and what the kernel says of it.
+    """What happens, and what the kernel reports of it.
 
     Attributes:
         clock: Its time.
@@ -210,7 +210,7 @@ class Machine:
         return states
 
     def gpus(self) -> SimpleNamespace:
-        """What NVML says."""
+        """What NVML reports."""
         sample = items.gpus(self.clock.now_ns, 40 + self.written % 20, [self.pid])
         for row in sample.data["gpus"]:
             row["clients"] = []

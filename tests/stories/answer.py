@@ -26,7 +26,7 @@ def _asked(command: str, *arguments: str) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """What the stories judge of an explanation. Shares are of the span, None where nothing is said."""
+    """What the stories judge of an explanation. Shares are of the span, None where nothing is reported."""
 
     report: dict[str, Any]
 
@@ -108,7 +108,7 @@ class Difference:
 
     @property
     def ratio(self) -> float | None:
-        """Time of a unit of work after the change over that before, None where it is not told."""
+        """Time of a unit of work after the change over that before, None where it is not reported."""
         for measure in self.report["measures"]:
             if measure["name"] == "duration_ns":
                 before, after = measure["before"]["usual"], measure["after"]["usual"]

@@ -70,7 +70,7 @@ def truth_of(run: Run, span_ns: int) -> Truth:
 
 @dataclass(frozen=True)
 class Judged:
-    """One run, and what is said of it."""
+    """One run, and what is reported of it."""
 
     run: Run
     answer: Answer

@@ -15,7 +15,7 @@ from tests.stories.screen_line import shown_until
 STARVED, FREES_A_CPU = (
     "starved of CPU",
     r"\bCPUs?\b",
-)  # what is said, and what is to be done, where others have the CPU
+)  # what is reported, and what is to be done, where others have the CPU
 
 
 def painted(run: Run, size: tuple[int, int]) -> FirstScreen:
