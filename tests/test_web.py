@@ -189,3 +189,28 @@ def test_on_a_phone_s_width_the_answer_has_its_class_cause_line_and_fix() -> Non
         for text in ("WHY sync-bound", "C02 proved", "at ", "FIX "):
             browser.wait_for(page, text)
         assert "too small" not in browser.terminal(page)
+
+
+def test_a_page_with_another_token_says_so_and_one_resized_while_it_connects_has_its_size() -> None:
+    with served(str(RECORDING)) as (_server, address), visiting() as browser:
+        stranger = browser.open(f"{address.partition('#')[0]}#token=another")
+        stranger.wait_for_selector(".refused", state="visible")
+        assert not stranger.is_visible(".ended"), "nothing has ended"
+        page = browser.open(address)
+        browser.wait_for(page, "WHY")
+        assert not page.is_visible(".refused")
+        # the screen answers a size that is sent before the connection is there
+        width = page.evaluate(
+            """() => new Promise(answer => {
+                const socket = new WebSocket("/ws?width=120&height=40");
+                socket.binaryType = "arraybuffer";
+                socket.send(JSON.stringify(["resize", { width: 38, height: 12 }]));
+                let text = "";
+                socket.addEventListener("message", message => {
+                    text += new TextDecoder().decode(message.data);
+                    const said = text.match(/too small .(\\d+x\\d+)/);
+                    if (said) { answer(said[1]); socket.close(); }
+                });
+            })"""
+        )
+        assert width == "38x12"

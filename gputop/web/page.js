@@ -15,6 +15,14 @@
     constructor(path) {
       super(`ws://${location.host}${path}`, ["gputop", token]);
       this.addEventListener("message", () => { focus(); addEventListener("focus", focus); }, { once: true });
+      this.addEventListener("open", () => { this.refused = false; }, { once: true });
+      // a browser does not learn why: another token, a restarted server, or too many browsers
+      this.addEventListener("close", () => document.documentElement.classList.toggle("-refused", this.refused));
+      this.refused = true;
+    }
+    send(data) { // a window that is resized while it connects would keep the size from before
+      if (this.readyState !== WebSocket.CONNECTING) super.send(data);
+      else this.addEventListener("open", () => super.send(data), { once: true });
     }
   };
   document.addEventListener("DOMContentLoaded", () => {

@@ -18,6 +18,7 @@ PATIENCE_S = 5.0  # for a screen to end or to accept keys, and for a browser
 LAST_WORDS_S = 1.0  # from a screen's last output to its end
 SOCKET_NAME = "screens.sock"
 MOST_INPUT = 4096  # bytes of an error
+_PAINTED = 256  # bytes of output; what a screen sends before it paints is shorter
 _PR_SET_PDEATHSIG = 1
 _LIBC = ctypes.CDLL(None)
 
@@ -49,9 +50,11 @@ class OneScreen(AppService):
             downloads: Required by textual-serve, unused.
         """
         self._words = tuple(words)
+        self._written, self._size = 0, (0, 0)
+        self._send = write_bytes
         super().__init__(
             "",
-            write_bytes=write_bytes,
+            write_bytes=self._forward,
             write_str=_dropped,
             close=close,
             download_manager=downloads,
@@ -85,9 +88,19 @@ class OneScreen(AppService):
         self._process = None
         await process.wait()
 
+    async def _forward(self, output: bytes) -> None:
+        """Send output to the browser, and a size that came too early to the screen."""
+        early = self._written < _PAINTED
+        self._written += len(output)
+        if early and self._written >= _PAINTED and self._size != (0, 0):
+            await super().set_terminal_size(*self._size)
+        await self._send(output)
+
     async def set_terminal_size(self, width: int, height: int) -> None:
-        columns, lines = bounded(width, height)
-        await super().set_terminal_size(columns, lines)
+        """Set the size; Textual loses one that comes before the first painting."""
+        self._size = bounded(width, height)
+        if self._written >= _PAINTED:
+            await super().set_terminal_size(*self._size)
 
 
 class Observation:

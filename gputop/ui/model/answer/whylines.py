@@ -18,7 +18,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragra
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 QUESTION = "WHY is the GPU idle?"
 _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
-_WIDE = 0.5  # of the time: a range beyond this leaves open whether the GPU is idle at all
+_WIDE = 0.3  # of the time: a range beyond this leaves open whether the GPU is idle at all
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _FIX = " FIX 1 "
