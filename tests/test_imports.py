@@ -166,7 +166,7 @@ def test_switches_of_nsys_are_stays_off_the_cpu_and_what_they_lack_is_not_known(
         assert found == [(500_000, 900_000, made_traces.TID), (2_500_000, 2_600_000, other)]
         assert {evidence.activities.texts[name] for name in stays["name"].tolist()} == {"Blocked"}
     notes = gputop.explain(path).notes
-    assert any("nor who woke it" in note for note in notes)
+    assert any("nor the waker" in note for note in notes)
     assert any("holds no switches: whether" in note for note in gputop.explain(plain).notes)
     alone, both = gputop.explain(plain), gputop.explain(path)
     assert (both.idle, both.span_ns) == (alone.idle, alone.span_ns)
@@ -357,7 +357,7 @@ def test_what_is_no_trace_says_what_can_be_imported(
         ("text", b"hello", "is a text file, no trace that gputop can import"),
         ("empty.json", b"{}", "has no list traceEvents"),
         ("none.json", b'{"traceEvents": []}', "nothing to import"),
-        ("torn.json", b'{"traceEvents": [{"ph": "X"', "no JSON"),
+        ("torn.json", b'{"traceEvents": [{"ph": "X"', "no valid JSON"),
         ("bomb.json.gz", __import__("gzip").compress(b"[" + bytes(300 << 20)), "larger than 16 MB"),
         ("other.db", None, "is an SQLite database with"),
         ("gone", ..., "there is no file"),

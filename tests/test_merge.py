@@ -140,7 +140,7 @@ def test_what_cannot_be_merged_is_reported(tmp_path: Path) -> None:
     for change, words in (
         ({"calls_observed": False}, "without eBPF"),
         ({"machine": {**header["machine"], "architecture": "aarch64"}}, "system calls"),
-        ({"source": "kineto"}, "would hold for both"),
+        ({"source": "kineto"}, "they differ in source"),
         ({"merged": {"parts": []}}, "merged already"),
         ({"detail": "adaptive"}, "record with --detail full"),
     ):

@@ -126,7 +126,7 @@ def test_without_collectives_wall_clocks_are_compared_and_the_error_is_not_known
     other = write(tmp_path / "other", other_header, silent)
     said = run("merge", str(one), str(other), "-o", str(tmp_path / "out")).stderr
     assert "wall clocks" in said
-    assert "error: not known" in said
+    assert "error: unknown" in said
     part = json.loads(run("inspect", "--json", str(tmp_path / "out")).stdout)["parts"][1]
     assert (part["clock"], part["later_ns"], part["error_ns"]) == ("wall", -5 * SECOND + 40 * MS, None)
 

@@ -1,1 +1,1 @@
-"""What other tools read: recordings as Perfetto traces, Parquet and CSV tables, speedscope profiles."""
+"""Exports to other tools: Perfetto traces, Parquet and CSV tables, speedscope profiles."""

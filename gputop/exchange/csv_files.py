@@ -1,4 +1,4 @@
-"""Tables as CSV, one file each: for a spreadsheet, which must not run what a program chose as its name."""
+"""Tables as CSV, one file each, safe from formula injection by program-chosen names."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def _cells(values: Any, kind: str) -> list[Any]:
 
 
 def safe_cell(value: str | None) -> str | None:
-    """Text that is text to every spreadsheet: an apostrophe stands before what would be a formula."""
+    """Return escaped text that no spreadsheet takes for a formula: an apostrophe is put in front."""
     if value is None:
         return None
     text = escape_text(value)

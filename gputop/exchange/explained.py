@@ -1,4 +1,4 @@
-"""What the explanation knows that other tools show: idle time piece by piece, findings, losses."""
+"""Parts of an explanation for other tools: pieces of idle time, findings, lost records."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ UNEXPLAINED = "not explained"
 
 @dataclass(frozen=True, slots=True)
 class IdlePieces:
-    """Pieces of time in which a GPU had nothing to do, those of one GPU by begin and disjoint.
+    """Pieces of GPU idle time, those of one GPU by begin and disjoint.
 
     Attributes:
         gpu: Label of the GPU of each.
         begin, end: CLOCK_MONOTONIC, ns.
-        cause: ``C12``, or ``""`` where none took it.
-        title: What the cause is.
-        level: ``proved``, ``strong`` (an assumption holds as far as the data show) or ``estimated``.
+        cause: ``C12``, or ``""`` without one.
+        title: Title of the cause.
+        level: ``proved``, ``strong`` (proved under an assumption) or ``estimated``.
         tid: The thread at the end of its chain.
     """
 
@@ -43,7 +43,7 @@ class IdlePieces:
 
 @dataclass(frozen=True, slots=True)
 class ExplainedRecording:
-    """A recording, explained; ``lost`` are (begin, end) of stretches in which records are missing."""
+    """An explained recording; ``lost`` are (begin, end) of stretches with missing records."""
 
     report: Report
     idle: IdlePieces
@@ -54,7 +54,7 @@ _Found = tuple[IdlePieces, tuple[tuple[int, int], ...]]
 
 
 def explained(session: Session, progress: Progress = SILENT) -> ExplainedRecording:
-    """Explains a recording for export.
+    """Explain a recording for export.
 
     Raises:
         NoCallsError: It was recorded without eBPF.

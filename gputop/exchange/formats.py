@@ -1,4 +1,4 @@
-"""Writes a recording in a form that other tools read."""
+"""Exports a recording in a format of another tool."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from gputop.files.output_files import new_file, new_folder
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """A form of output.
+    """An output format.
 
     Attributes:
-        opened_by: How to open it, with ``{}`` in place of the output's path.
+        opened_by: How to open it, with ``{}`` for the output's path.
         write: Writes the file; None: a folder with a file for each table.
     """
 
@@ -40,14 +40,14 @@ FORMATS: Final = {
 
 
 def export(session: Session, path: str, to: str, progress: Progress = SILENT, *, force: bool = False) -> None:
-    """Writes a file, or for tables a folder with a file each.
+    """Write a file, or for tables a folder of files.
 
     Args:
         to: One of ``FORMATS``.
-        force: Takes the place of what is there, once it is whole.
+        force: Replace an existing output, once the new one is complete.
 
     Raises:
-        GputopError: It cannot be read or written, or a package that the format needs is not installed.
+        GputopError: It cannot be read or written, or a package of the format is not installed.
     """
     if (write := FORMATS[to].write) is not None:
         with new_file(path, force=force) as file:

@@ -1,4 +1,4 @@
-"""Which calls launch a kernel, of which name and shape: columns beside those of calls."""
+"""Kernel names and launch shapes: columns beside those of calls."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from probes.stacks.stack_samples import kernel_number
 
 
 def launches_of(calls: Records, facts: Facts) -> npt.NDArray[np.bool_]:
-    """Which of some CALL records launch a kernel that they name by a handle."""
+    """Return which CALL records launch a kernel that they name by a handle, as a mask."""
     different, place = np.unique(calls["op"], return_inverse=True)
     wanted: npt.NDArray[np.bool_] = launching(facts.api(op)[0] for op in different.tolist())[
         place.reshape(-1)
@@ -25,7 +25,7 @@ def launches_of(calls: Records, facts: Facts) -> npt.NDArray[np.bool_]:
 
 
 def kernel_names(calls: Records, facts: Facts) -> list[str | None]:
-    """The name of the kernel that each of these calls launches; None without a launch, or a name."""
+    """Return the name of the kernel that each call launches; None without a launch, or a name."""
     found: list[str | None] = [None] * len(calls)
     names: dict[tuple[int, int], str | None] = {}
     for row in np.flatnonzero(launches_of(calls, facts)).tolist():
@@ -38,12 +38,12 @@ def kernel_names(calls: Records, facts: Facts) -> list[str | None]:
 
 
 def shapes_of(calls: Records, facts: Facts) -> list[Shape | None]:
-    """The shape of each of these calls; None where it launches none, or its shape is not known."""
+    """Return the launch shape of each call; None without a launch, or if unknown."""
     return each(np.where(launches_of(calls, facts), calls.view(ALIASED)["shape"], 0), facts.shapes.get)
 
 
 def size_columns(shapes: list[Shape | None]) -> dict[str, list[Any]]:
-    """Shapes as columns of a table: ``grid_x`` … ``block_z``, ``shared_bytes``."""
+    """Return shapes as columns of a table: ``grid_x`` … ``block_z``, ``shared_bytes``."""
     columns: dict[str, list[Any]] = {
         f"{what}_{axis}": [None if one is None else getattr(one, what)[place] for one in shapes]
         for what in ("grid", "block")

@@ -1,4 +1,4 @@
-"""The packets of a Perfetto trace that come by the million: slices, thread states, wakeups."""
+"""The most frequent packets of a Perfetto trace: slices, thread states, wakeups."""
 
 from __future__ import annotations
 
@@ -10,23 +10,15 @@ from gputop.exchange.packets import Template
 
 SEQUENCE = 1
 NEEDS_STATE = 2  # TracePacket.SEQ_NEEDS_INCREMENTAL_STATE
-ARGUMENTS = (
-    "bytes",
-    "stream",
-    "returned",
-    "line",
-    "kernel",
-    "shape",
-    "range",
-)  # of calls; their places are their interned names, from 1 on
-
+# of calls; their interned names are their places, from 1 on
+ARGUMENTS = ("bytes", "stream", "returned", "line", "kernel", "shape", "range")
 TEXTS = frozenset({"line", "kernel", "shape", "range"})  # those that are interned texts
 
 Placeholder = Callable[[str], int]
 
 
 class Forms:
-    """Makes each form when it is first needed."""
+    """Makes each packet template on first use."""
 
     def __init__(self, proto: Any) -> None:
         self._proto = proto
@@ -34,20 +26,20 @@ class Forms:
         self._states = proto.GenericKernelTaskStateEvent
 
     def begin(self, arguments: Iterable[str] = (), *, flow: str = "") -> Template:
-        """A slice begins: ``time``, ``track``, ``name`` (interned) and its arguments.
+        """Begin of a slice: ``time``, ``track``, ``name`` (interned) and its arguments.
 
         Args:
             arguments: Of ``ARGUMENTS``.
-            flow: ``from`` or ``to``: an arrow, ``flow``, starts or ends there, and it is an instant.
+            flow: ``from`` or ``to``: an instant at which the arrow ``flow`` starts or ends; "": a slice.
         """
         return self._form(("begin", tuple(arguments), flow), partial(self._begin, tuple(arguments), flow))
 
     def end(self) -> Template:
-        """The innermost slice of a ``track`` ends at ``time``."""
+        """End of the innermost slice of a ``track`` at ``time``."""
         return self._form("end", self._end)
 
     def state(self, name: str) -> Template:
-        """A thread's state from ``time`` on, of ``tid``, seen by ``cpu``; ``name`` as in Perfetto's enum."""
+        """State of thread ``tid`` from ``time`` on, seen by ``cpu``; ``name`` as in Perfetto's enum."""
         return self._form(("state", name), partial(self._state, name))
 
     def _form(self, key: Any, fill: Callable[[Any, Placeholder], None]) -> Template:

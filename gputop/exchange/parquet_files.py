@@ -22,7 +22,7 @@ _REPEATED = (
 
 
 class ParquetFile:
-    """One table, with the encodings that made gputop's own columns smallest: 3 to 4 bytes a call."""
+    """One table, with the encodings that were smallest for gputop's columns: 3 to 4 bytes a call."""
 
     def __init__(self, table: str, file: BinaryIO) -> None:
         """Begin a file.
@@ -55,7 +55,7 @@ class ParquetFile:
         self._rows = 0
 
     def add(self, rows: Rows) -> None:
-        """Add rows; they are written when there are enough."""
+        """Add rows, which are written once they fill a row group."""
         arrays = [self._array(rows.columns[field.name], field) for field in self._schema]
         batch = self._pa.record_batch(arrays, schema=self._schema)
         self._held.append(batch)
@@ -68,7 +68,7 @@ class ParquetFile:
         self._writer.close()
 
     def let_go(self) -> None:
-        """Discard what is not closed yet, while its file can still be written."""
+        """Discard an unfinished file, while it can still be written."""
         if self._writer.is_open:
             with suppress(OSError, ValueError, self._pa.ArrowException):
                 self._writer.close()

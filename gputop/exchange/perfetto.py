@@ -44,7 +44,7 @@ Column = npt.NDArray[Any]
 
 
 def write_perfetto(session: Session, file: BinaryIO, progress: Progress = SILENT) -> None:
-    """Writes the trace; Perfetto's page (ui.perfetto.dev) and its trace processor open it.
+    """Write the trace for Perfetto's page (ui.perfetto.dev) and its trace processor.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
@@ -67,7 +67,7 @@ def write_perfetto(session: Session, file: BinaryIO, progress: Progress = SILENT
 
 
 class _Trace:
-    """Consumes the items of a recording; writes a tick's packets when it is closed."""
+    """Consumes the items of a recording; writes the packets of a tick at its mark."""
 
     def __init__(self, session: Session, proto: Any, file: BinaryIO, ranges: RecordedRanges) -> None:
         self._ranges = ranges
@@ -81,18 +81,18 @@ class _Trace:
         self._open = self._opened = OpenThreads()
         self._marked_ns = session.start_ns
         self._hole = self._after_hole = False
-        # when each thread left its CPU first in this tick, and when it came back last
+        # when each thread first left its CPU in this tick, and last came back
         self._left_ns: dict[int, int] = {}
         self._back_ns: dict[int, int] = {}
         self._flows = 0
         self._machine = machine_of(session.header)
 
     def begin(self, known: ExplainedRecording, facts: Iterable[Sample]) -> None:
-        """What does not come in the order of time: clocks, tracks, ranges, what the explanation says.
+        """Write packets outside the order of time: clocks, tracks, ranges, the explanation.
 
         Args:
             known: The explanation.
-            facts: Of the whole recording: who the threads are that were in ranges.
+            facts: Facts of the whole recording, for the threads of ranges.
         """
         self._write(self._tracks.head(ARGUMENTS))
         if self._ranges.any:
@@ -120,7 +120,7 @@ class _Trace:
             self._mark(item.time_ns)
 
     def flush(self) -> None:
-        """Writes what is held: by now the stacks of these records are known."""
+        """Write the held records, whose stacks are known by now."""
         if not self._held:
             return
         records, self._held = join(self._held), []
@@ -128,7 +128,7 @@ class _Trace:
         self._calls(select(records, records["kind"] == Kind.CALL), ordered)
         self._off_cpu(select(records, records["kind"] == Kind.OFFCPU), ordered)
         self._ends(select(records, records["kind"] == Kind.EXIT), ordered)
-        self._write(self._tracks.news())  # of threads and names that these packets are the first to use
+        self._write(self._tracks.news())  # threads and names first used by these packets
         self._file.write(ordered.bytes())
 
     def _write(self, packets: Any) -> None:
@@ -176,12 +176,12 @@ class _Trace:
         return "" if line is None else line.text()
 
     def _named(self, values: Column, name: Any, *, empty: bool = False) -> Column:
-        """Interned names of values; 0 for none where ``empty`` allows it."""
+        """Interned names of values; 0 for empty ones if ``empty``."""
         intern = self._tracks.text if empty else self._tracks.name
         return each_number(values, lambda value: intern(escape_text(name(value))))
 
     def _texts(self, values: list[str]) -> Column:
-        """Interned texts; 0 for those that are empty."""
+        """Interned texts; 0 for empty ones."""
         known = {text: self._tracks.text(escape_text(text)) if text else 0 for text in dict.fromkeys(values)}
         return np.array([known[text] for text in values], np.int64)
 
@@ -206,7 +206,7 @@ class _Trace:
             ("UNINTERRUPTIBLE_SLEEP", blocked & deep, begin, left),
             ("INTERRUPTIBLE_SLEEP", blocked & ~deep, begin, left),
             ("RUNNABLE", waited, queued, left),
-            ("RUNNING", end > begin, end, cpu),  # who is picked again at once has not left
+            ("RUNNING", end > begin, end, cpu),  # a thread that is picked again at once has not left
         ):
             at = np.flatnonzero(chosen)
             if len(at):
@@ -218,7 +218,7 @@ class _Trace:
         self._wakeups(rows, queued, blocked & ~missed, ordered)
 
     def _mark(self, mark_ns: int) -> None:
-        """Of a time whose records are missing nothing is drawn: threads are as they were told at its ends."""
+        """Draw nothing while records are missing: threads have their states at the ends of that time."""
         ordered = Ordered()
         if self._hole and not self._after_hole:
             self._left_at(self._marked_ns, ordered)
@@ -230,18 +230,18 @@ class _Trace:
         self._left_ns.clear()
 
     def _left_at(self, mark_ns: int, ordered: Ordered) -> None:
-        """Who was off its CPU at a mark whose record of it is missing, and that then nothing is known."""
+        """States of threads at a mark after which records are missing: off the CPU, then unknown."""
         still = self._open
         rows = zip(still.tid, still.off_since, still.queued_since, strict=True)
         for tid, off, queued in rows:
             for name, since in (("INTERRUPTIBLE_SLEEP", off), ("RUNNABLE", queued)):
-                # threads are reported a moment before the mark: who has come back since has a record of it
+                # threads are listed a moment before the mark: those that came back since have a record
                 if self._back_ns.get(tid, 0) < off and 0 < since < mark_ns:
                     self._state(name, since, [tid], ordered)
         self._state("DESTROYED", mark_ns, sorted(self._last_cpu.keys() | set(still.tid)), ordered)
 
     def _running_at(self, mark_ns: int, ordered: Ordered) -> None:
-        """Who was on a CPU at the mark from which on records are there again."""
+        """Threads on a CPU at the mark from which records are complete again."""
         off = {tid for one in (self._open, self._opened) for tid, off in _off(one) if 0 < off < mark_ns}
         off |= {tid for tid, since in self._left_ns.items() if since < mark_ns}
         on_cpu = [tid for tid in self._open.tid if tid not in off]
@@ -255,7 +255,7 @@ class _Trace:
             ordered.add(self._forms.state(name).packets(columns), time, 12)
 
     def _cpus_before(self, tid: Column, cpu: Column, begin: Column, end: Column) -> Column:
-        """On which CPU each thread ran before: where it came back the time before."""
+        """The previous CPU of each thread: where it came back the time before."""
         left = np.append(cpu[:1], cpu[:-1])
         first = np.flatnonzero(np.append(True, tid[1:] != tid[:-1]))
         for row, thread in zip(first.tolist(), tid[first].tolist(), strict=True):
@@ -337,5 +337,5 @@ class _Trace:
 
 
 def _off(threads: OpenThreads) -> Iterator[tuple[int, int]]:
-    """(thread, since when it is off its CPU)."""
+    """Yield (thread, since when it is off its CPU)."""
     return zip(threads.tid, threads.off_since, strict=True)

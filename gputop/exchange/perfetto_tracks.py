@@ -1,4 +1,4 @@
-"""The tracks and names of a Perfetto trace: each reported once, before it is used."""
+"""The tracks and names of a Perfetto trace, each defined once, before its use."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ from probes.arrays import each_number
 _CLEARED = 1  # TracePacket.SEQ_INCREMENTAL_STATE_CLEARED
 _REALTIME, _MONOTONIC, _BOOTTIME = 1, 3, 6  # builtin clocks
 _LONGEST = 1000  # characters of a name
-_MOST_NUMBER = 1 << 31  # of a process or thread: Perfetto's are 32 bits wide
+_MOST_NUMBER = 1 << 31  # of a process or thread: Perfetto has 32 bits
 
 Column = npt.NDArray[Any]
 
 
 class Tracks:
-    """Numbers of tracks and names; what is new is kept for ``news``."""
+    """Numbers of tracks and names; new ones are held for ``news``."""
 
     def __init__(self, session: Session, proto: Any) -> None:
         self._session, self._proto = session, proto
@@ -39,12 +39,12 @@ class Tracks:
         self._news = proto.Trace()
 
     def news(self) -> Any:
-        """A trace of what came since the last time."""
+        """Return a trace with the new definitions since the last call."""
         news, self._news = self._news, self._proto.Trace()
         return news
 
     def head(self, arguments: Sequence[str]) -> Any:
-        """Clocks, and the names of arguments."""
+        """Return clocks, and the names of arguments."""
         clock = self._session.header.get("clock", {})
         packet = self._packet()
         packet.sequence_flags = _CLEARED
@@ -68,7 +68,7 @@ class Tracks:
         return self._intern(self._names, name, "event_names")
 
     def text(self, text: str) -> int:
-        """The interned value of an argument; 0 for none."""
+        """Return the interned value of an argument; 0 for none."""
         return self._intern(self._texts, text, "debug_annotation_string_values") if text else 0
 
     def _intern(self, known: dict[str, int], name: str, table: str) -> int:
@@ -87,11 +87,11 @@ class Tracks:
         return self._each(tids, pids, facts, "")
 
     def off_cpu(self, tids: Column, pids: Column, facts: Facts) -> Column:
-        """The track of each thread's stays off the CPU."""
+        """Return the track of each thread's time off the CPU."""
         return self._each(tids, pids, facts, "off-CPU")
 
     def wakeups(self, tids: Column, pids: Column, facts: Facts) -> Column:
-        """The track of whom each thread wakes, and who wakes it."""
+        """Return the track of each thread's wakeups, made and received."""
         return self._each(tids, pids, facts, "wakeups")
 
     def _each(self, tids: Column, pids: Column, facts: Facts, kind: str) -> Column:
@@ -144,10 +144,10 @@ class Tracks:
         packet.trusted_packet_sequence_id, packet.sequence_flags = SEQUENCE, NEEDS_STATE
         return packet
 
-    # -- what the explanation says ----------------------------------------------------------------
+    # -- the explanation ------------------------------------------------------------------------------
 
     def explanation(self, known: ExplainedRecording) -> Any:
-        """Idle time of GPUs by cause, findings at their worst moments, where records are lost."""
+        """Return idle time by cause, findings at their worst moments, and stretches with lost records."""
         idle, report = known.idle, known.report
         self._event(self.track("gputop"), report.start_ns, f"verdict: {report.verdict}", {})
         pieces = zip(
@@ -172,10 +172,10 @@ class Tracks:
         return self.news()
 
     def ranges(self, known: RecordedRanges, facts: Facts) -> Any:
-        """What the program names: a track of each thread, below it, and of each process.
+        """Return the program's ranges: a track below each thread, and for each process.
 
-        Ranges of a thread lie within each other. Those of a process may overlap: each that begins while
-        another one is open has a track of its own.
+        Ranges of a thread are nested. Those of a process may overlap: a range that begins while others are
+        open has a track of its own.
         """
         open_until: dict[tuple[int, int], list[int]] = {}
         columns = ["begin", "end", "pid", "tid", "what", "name", "detail"]
@@ -184,13 +184,13 @@ class Tracks:
         for begin, end, pid, tid, what, name, detail in rows[columns].tolist():
             arguments = {"kind": known.texts[what], "detail": known.texts[detail]}
             if not 0 <= pid < _MOST_NUMBER or tid >= _MOST_NUMBER:
-                continue  # of a damaged file: it would be no trace any more
+                continue  # a damaged file: Perfetto would reject the trace
             if known.texts[what] == RANGE:
                 track = self._of_thread(pid, max(tid, 0), facts, "ranges")
                 around = nested.setdefault(track, [])
                 while around and around[-1] <= begin:
                     around.pop()
-                end = min([end, *around[-1:]])  # what overlaps ends with what it lies in
+                end = min([end, *around[-1:]])  # an overlapping range ends with the outer one
                 around.append(end)
             else:
                 lanes = open_until.setdefault((pid, tid), [])
@@ -202,7 +202,7 @@ class Tracks:
         return self.news()
 
     def activities(self, data: Mapping[str, Any]) -> Any:
-        """Kernels and copies by GPU and stream; operators and what else another tool measured, by thread."""
+        """Return kernels and copies by GPU and stream, and other tools' measurements by thread."""
         rows, texts = activity_rows(data)
         columns = ("begin", "end", "tid", "device", "stream", "what", "name", "detail")
         for begin, end, tid, device, stream, what, name, detail in rows[list(columns)].tolist():

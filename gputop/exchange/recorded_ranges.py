@@ -1,7 +1,4 @@
-"""In which ranges that the program names threads were, of all of a recording: read before its calls are.
-
-A range is recorded when it ends, so after the calls in it.
-"""
+"""The program's ranges over a whole recording: a range is recorded at its end, after the calls in it."""
 
 from __future__ import annotations
 
@@ -24,11 +21,11 @@ class RecordedRanges:
     """The ranges of a recording.
 
     Attributes:
-        rows, texts: All of them by begin, those of threads and those of whole processes.
+        rows, texts: All of them by begin, those of threads and of whole processes.
     """
 
     def __init__(self, reader: SessionReader) -> None:
-        """Reads them.
+        """Read them.
 
         Raises:
             ValueError: They are damaged.
@@ -47,7 +44,7 @@ class RecordedRanges:
         return self._ranges.any
 
     def paths(self, pids: Column, tids: Column, moments: Column) -> list[str | None]:
-        """The path of each thread's ranges at a moment, outer to inner; None where it was in none."""
+        """Return the path of each thread's ranges at a moment, outer to inner; None without any."""
         found: list[str | None] = [None] * len(pids)
         for (pid, tid), rows in self._threads(pids, tids):
             known = self._ranges.of(pid, tid)
@@ -57,7 +54,7 @@ class RecordedRanges:
         return found
 
     def groups(self, pids: Column, tids: Column, moments: Column) -> Iterator[tuple[str, Column]]:
-        """(path, which rows were in it), ``step 1`` and ``step 2`` as one; "" for those in none."""
+        """Yield (path, its rows), with ``step 1`` and ``step 2`` as one; "" for rows without range."""
         together: dict[str, list[Column]] = {}
         for (pid, tid), rows in self._threads(pids, tids):
             known = self._ranges.of(pid, tid)
@@ -69,7 +66,7 @@ class RecordedRanges:
             yield path, np.sort(np.concatenate(parts))
 
     def _threads(self, pids: Column, tids: Column) -> Iterator[tuple[tuple[int, int], Column]]:
-        """Each thread and its rows; where there are no ranges at all, one that was in none."""
+        """Each thread and its rows; without any ranges, one for all rows."""
         if not self.any:
             if len(pids):
                 yield (-1, -1), np.arange(len(pids))

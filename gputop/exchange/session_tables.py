@@ -1,7 +1,7 @@
 """A recording as tables with documented columns (docs/exchange.md), a batch of rows at a time.
 
-Times are int64 nanoseconds since the start of the recording, whose wall clock is in ``sessions``. What is not
-known is null.
+Times are int64 nanoseconds since the start of the recording, whose wall clock is in ``sessions``. Unknown
+values are null.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ class Rows:
 
 
 def tables(session: Session, progress: Progress = SILENT) -> Iterator[Rows]:
-    """All rows of all tables; memory is needed for a tick of records and for what the explanation holds.
+    """Yield all rows of all tables, in the memory of one tick of records and of the explanation.
 
     Raises:
         GputopError: It cannot be read or understood.
@@ -156,7 +156,7 @@ def _rows(table: str, rows: list[dict[str, Any]]) -> Rows:
 
 
 def _processes(session: Session, totals: Stats, facts: Facts) -> Rows:
-    """Each watched process with its last facts."""
+    """Each observed process with its last facts."""
     rows = []
     for one in totals.processes:
         known: Mapping[str, Any] = facts.of(one.pid) or {}
@@ -198,7 +198,7 @@ def _findings(report: Report) -> Rows:
 
 
 class _Items:
-    """Turns items into rows, a tick at a time."""
+    """Converts items to rows, a tick at a time."""
 
     def __init__(self, session: Session, ranges: RecordedRanges) -> None:
         self._start = session.start_ns
@@ -304,7 +304,7 @@ class _Items:
             **{key: _known(rows[key].tolist()) for key in _ACTIVITY_NUMBERS},
             "call_start_ns": _where(linked, rows["call_begin"] - self._start),
             "queue_ns": _where(linked, rows["begin"] - rows["call_begin"]),
-            # of what ran on a GPU the ranges around the call that gave it
+            # GPU work has the ranges of the call that enqueued it
             "range": self._ranges.paths(
                 rows["pid"],
                 np.where(linked, rows["call_tid"], rows["tid"]),
@@ -327,13 +327,13 @@ class _Items:
         return _rows("gpu_samples", rows)
 
     def _users(self, sample: Sample) -> Rows:
-        """Who holds memory of a GPU, and what it did there in NVML's newest sample."""
+        """GPU memory of processes, and their use in NVML's newest sample."""
         rows = []
         for gpu in listed_gpus(sample):
             used = use_by_pid(gpu.get("process_utilization"))
             for client in gpu.get("clients") or ():
                 pid = int(client["pid"])
-                # who did nothing since is not in NVML's samples
+                # NVML's samples leave out idle processes
                 figures = dict.fromkeys(_USED) if used is None else used.get(pid, dict.fromkeys(_USED, 0))
                 row = {"time_ns": sample.time_ns - self._start, "pid": pid, "gpu": gpu.get("index")}
                 row |= {name: figures.get(name) for name in _USED}

@@ -17,7 +17,7 @@ _SCHEMA = "https://www.speedscope.app/file-format-schema.json"
 
 
 def write_speedscope(session: Session, file: BinaryIO, progress: Progress = SILENT) -> None:
-    """Writes the profiles: of each process one of its calls and one of its waits between calls."""
+    """Write the profiles of each process: calls, waits between calls, GPU time."""
     stacks = stack_times(session, progress)
     frames = _Frames()
     profiles = [
@@ -43,7 +43,7 @@ def write_speedscope(session: Session, file: BinaryIO, progress: Progress = SILE
 
 
 class _Frames:
-    """Each frame once; profiles name it by its number."""
+    """Each frame once; profiles refer to it by number."""
 
     def __init__(self) -> None:
         self.rows: list[dict[str, Any]] = []

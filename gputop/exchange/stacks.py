@@ -1,4 +1,4 @@
-"""All stacks of a recording: time of their calls and waits, and of what they launched on GPUs."""
+"""Time by stack: calls, waits, and the GPU work that they launched."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from probes.schema import Kind, Records, select
 from probes.source import ACTIVITY, MARK, SUMS, Sample
 
 OFF_CPU = "off-CPU"
-_KEPT_NS, _UNSEEN_NS = 20_000_000_000, 2_000_000_000  # of calls; while no kernel was seen
+_KEPT_NS, _UNSEEN_NS = 20_000_000_000, 2_000_000_000  # how long calls are held; before the first kernel
 _CALL = np.dtype([("tid", "<i8"), ("begin", "<i8"), ("stack", "<i8")])
 _WORK = np.dtype(
     [("call_tid", "<i8"), ("call_begin", "<i8"), ("pid", "<i8"), ("ns", "<i8"), ("name", object)]
@@ -31,15 +31,15 @@ _WORK = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class StackTime:
-    """What one stack did.
+    """Time of one stack.
 
     Attributes:
         pid: The process.
-        what: The function that was called, or ``off-CPU`` for waits between two calls.
-        frames: From the innermost on; none where they are not known.
+        what: The called function, or ``off-CPU`` for waits between two calls.
+        frames: From the innermost on; empty if unknown.
         count: Calls or waits.
         ns: Their time.
-        ranges: Those that the program names around it, outer to inner, as one path; "" for none.
+        ranges: The program's ranges around it, outer to inner, as one path; "" for none.
     """
 
     pid: int
@@ -52,9 +52,9 @@ class StackTime:
 
 @dataclass(frozen=True, slots=True)
 class StackTimes:
-    """The stacks, most time first, and what processes are called.
+    """The stacks, most time first, and names of processes.
 
-    ``kernels`` is time on GPUs by the stack that launched it, where it is known (``--inside``).
+    ``kernels`` is GPU time by the launching stack, where that is known (``--inside``).
     """
 
     calls: tuple[StackTime, ...]
@@ -64,10 +64,10 @@ class StackTimes:
 
 
 def stack_times(session: Session, progress: Progress = SILENT) -> StackTimes:
-    """Adds up outermost calls whose line was looked for, and waits between calls, by stack.
+    """Sum outermost calls with stacks, and waits between calls, by stack.
 
     Raises:
-        SessionDamagedError: It holds what this gputop does not understand.
+        SessionDamagedError: It holds data that this gputop does not understand.
     """
     reader = reader_of(session)
     facts = Facts()
@@ -80,7 +80,7 @@ def stack_times(session: Session, progress: Progress = SILENT) -> StackTimes:
             if isinstance(item, Sample):
                 facts.consume(item)
                 kernels.consume(item)
-                if item.kind == SUMS:  # of records that were not kept
+                if item.kind == SUMS:  # sums of records that were not kept
                     sums[""].merge(item.data)
                 continue
             made = select(item, item["kind"] == Kind.CALL)
@@ -110,9 +110,9 @@ def _by_range(records: Records, ranges: RecordedRanges) -> Iterator[tuple[str, R
 
 
 class _Launched:
-    """GPU time of kernels and graphs by the stack of the call that launched them.
+    """GPU time of kernels and graphs by the stack of the launching call.
 
-    Calls are kept for a while only: a kernel comes within seconds of its launch, unless the queue is long.
+    Calls are held for a while only: kernels follow their launch within seconds, unless the queue is long.
     """
 
     def __init__(self, ranges: RecordedRanges) -> None:
@@ -120,17 +120,17 @@ class _Launched:
         self._calls: list[npt.NDArray[np.void]] = []
         self._waiting: list[npt.NDArray[np.void]] = []
         self._sums: dict[tuple[int, str, int, str], tuple[int, int]] = {}
-        self._inside = False  # nothing is kept of recordings without kernels
+        self._inside = False  # recordings without kernels hold fewer calls
 
     def notice(self, calls: Records) -> None:
-        """Calls, before or after what they launched."""
+        """Add calls, before or after the work that they launched."""
         made = np.zeros(len(calls), _CALL)
         made["begin"] = calls["t_end"].astype(np.int64) - calls["duration"].astype(np.int64)
         made["tid"], made["stack"] = calls["tid"], calls["stack"].view(np.int64)
         self._calls.append(made)
 
     def consume(self, sample: Sample) -> None:
-        """Activities; at a mark they are joined with their calls."""
+        """Add activities; at a mark they are joined with their calls."""
         if (data := sample_data(sample, ACTIVITY)) is not None:
             rows, texts = activity_rows(data)
             ran = [place for place, text in enumerate(texts) if text in (KERNEL, GRAPH)]
@@ -167,7 +167,7 @@ class _Launched:
                 self._sums[key] = count + 1, ns + int(row["ns"])
 
     def rows(self, facts: Facts) -> tuple[StackTime, ...]:
-        """By stack; a kernel is the leaf."""
+        """Return the sums by stack, with the kernel as leaf."""
         found = [
             StackTime(pid, name, facts.stacks.frames(int(np.int64(stack).view(np.uint64))), count, ns, path)
             for (pid, name, stack, path), (count, ns) in self._sums.items()

@@ -1,1 +1,1 @@
-"""Traces of other tools as session files; what they do not hold stays unknown."""
+"""Traces of other tools as session files; data that they do not hold stays unknown."""

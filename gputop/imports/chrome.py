@@ -1,8 +1,9 @@
-"""Chrome traces of torch.profiler (Kineto) of all its generations: calls of CUDA and HIP, kernels, operators.
+"""Chrome traces of torch.profiler (Kineto) of all generations: calls of CUDA and HIP, kernels, operators.
 
-Its times are µs: since 1970, of which a double holds a quarter of one, or since ``baseTimeNanoseconds``, to
-the ns. GPU rows have the GPU as ``pid`` and the stream as ``tid``; ``correlation`` leads to their call. Until
-2021 categories were written otherwise (``Kernel``, ``Runtime``, ``Operator``), thread numbers as texts.
+Times are µs: since 1970, at a double's precision of a quarter µs, or since ``baseTimeNanoseconds``, exact to
+the ns. GPU rows have the GPU as ``pid`` and the stream as ``tid``; ``correlation`` links them to their call.
+Until 2021 categories were written differently (``Kernel``, ``Runtime``, ``Operator``), and thread numbers as
+text.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ _COARSE: Final = "the trace has no baseTimeNanoseconds: its times are microsecon
 
 
 def read_chrome(path: str, folder: str | None = None) -> GatheredTrace:
-    """Everything of such a trace that gputop knows.
+    """Return the parts of such a trace that gputop understands.
 
     Args:
         folder: For temporary files.
@@ -80,7 +81,9 @@ def read_chrome(path: str, folder: str | None = None) -> GatheredTrace:
                     reader.consume(event)
             trace.settle()
         if events.controls:
-            trace.problems.append(f"{events.controls} control characters in the trace were taken for spaces")
+            trace.problems.append(
+                f"{events.controls} control characters in the trace were replaced by spaces"
+            )
         reader.finish(events.beside)
     return trace
 
@@ -98,7 +101,7 @@ class _Reader:
         self._kinds: Counter[str] = Counter()
         self._pids: set[int] = set()
         self._names: dict[int, str] = {}
-        self._reported: list[_Collective] = []  # with what PyTorch says of them
+        self._reported: list[_Collective] = []  # from PyTorch's own records
         self._named: list[_Collective] = []  # by the names of ranges, in older traces
 
     def consume(self, event: dict[str, Any]) -> None:
@@ -146,7 +149,7 @@ class _Reader:
             known["bytes"] = max(_number(args.get("size")), 0)
             known["handle"] = _hex(args.get("stream"))
         if name.startswith(("cudaEventRecord", "cuEventRecord")):
-            known["aux"] = max(known["correlation"], 0)  # by which those who wait for it name it
+            known["aux"] = max(known["correlation"], 0)  # the identifier in events that wait for it
         self._trace.call(at, end, pid, tid, name, **known)
 
     def _add_work(
@@ -197,7 +200,7 @@ class _Reader:
             known["group"] = self._trace.communicator(-1, name, members)
         return known
 
-    # -- what threads did ---------------------------------------------------------------------------------
+    # -- thread activity -----------------------------------------------------------------------------------
 
     def _on_host(
         self, what: str, at: int, end: int, name: str, pid: int, tid: int, args: dict[str, Any]
@@ -252,7 +255,7 @@ class _Reader:
     # -- at the end ---------------------------------------------------------------------------------------
 
     def finish(self, document: Mapping[str, Any]) -> None:
-        """What is known only after all events."""
+        """Add data that is known only after all events."""
         trace = self._trace
         base = whole(document.get("baseTimeNanoseconds"), -1)
         trace.realtime_ns = max(base, 0)
@@ -275,18 +278,16 @@ class _Reader:
                 trace.gpus.append(facts)
         if self._hip:
             trace.header["platform"] = "rocm"
-            trace.notes.append("HIP's functions are shown by the names that CUDA has for them")
+            trace.notes.append("HIP's functions are shown under CUDA's names")
         if self._skipped:
-            trace.problems.append(f"{self._skipped} events have no time that can be read, and are left out")
+            trace.problems.append(f"{self._skipped} events without a readable time are left out")
         if self._elsewhere:
-            trace.notes.append(
-                "the trace is of an accelerator that is neither CUDA's nor ROCm's: its activity is left out"
-            )
+            trace.notes.append("activity of an accelerator that is neither CUDA's nor ROCm's is left out")
         trace.header["states"] = False
         trace.notes.append(_NO_SWITCHES)
 
     def _job(self, job: dict[str, Any]) -> int:
-        """Facts of the job; how many ranks it has, 0: not known."""
+        """Set facts of the job; return its number of ranks, 0 if unknown."""
         known = {key: job[key] for key in ("rank", "world_size", "backend") if key in job}
         if known:
             self._trace.header["distributed"] = known
@@ -299,7 +300,7 @@ class _Reader:
         return world if 0 < world <= _RANKS else 0
 
     def _collectives(self, world: int) -> None:
-        """NCCL's calls, by what PyTorch tells of them."""
+        """NCCL's calls, from PyTorch's own records."""
         trace = self._trace
         if world:
             trace.whole_job = trace.communicator(-1, "", range(world))
@@ -308,7 +309,7 @@ class _Reader:
 
 
 def _members(args: Mapping[str, Any]) -> list[int]:
-    """The ranks of a process group; none where they are not reported."""
+    """The ranks of a process group; empty if unknown."""
     size = whole(args.get("Group size"))
     start, stride = whole(args.get("Global rank start"), -1), whole(args.get("Global rank stride"))
     listed = re.findall(r"\d{1,7}", str(args.get("Process Group Ranks", "")))
@@ -328,7 +329,7 @@ def _ns(microseconds: Any) -> int:
 
 
 def _number(value: Any) -> int:
-    """A process or thread, which some generations write as text; -1: it is none."""
+    """A process or thread, which some generations write as text; -1 if invalid."""
     if isinstance(value, str):
         return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else -1
     number = whole(value, -1)

@@ -1,4 +1,4 @@
-"""Reads a trace of another tool; whose it is, its content tells, not its name."""
+"""Reads a trace of another tool, which is recognised by content, not by name."""
 
 from __future__ import annotations
 
@@ -24,15 +24,15 @@ _SQLITE: Final = b"SQLite format 3\x00"
 
 
 def read_trace(path: str, folder: str | None = None) -> GatheredTrace:
-    """What a trace holds.
+    """Return the content of a trace.
 
     Args:
-        folder: For temporary files, of which a large trace needs as much as it is large; None: the system's.
+        folder: For temporary files, as large as the trace; None: the system's.
 
     Raises:
         SessionNotFoundError: There is no such file.
         SessionUnreadableError: It cannot be read.
-        ImportFileError: It is none that gputop knows, or is damaged.
+        ImportFileError: Its format is unknown, or it is damaged.
     """
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
@@ -52,16 +52,22 @@ def read_trace(path: str, folder: str | None = None) -> GatheredTrace:
     packed = is_packed(head)
     if packed:
         head = head_of(path)
+    if head.startswith(_SQLITE) and packed:
+        with tempfile.NamedTemporaryFile(dir=folder) as file:  # SQLite needs random access
+            with unpacked(path) as pieces:
+                file.writelines(pieces)
+            file.flush()
+            return _database(file.name, folder)
     if head.startswith(_SQLITE):
-        return _unpacked_database(path, folder) if packed else _database(path, folder)
+        return _database(path, folder)
     if head.lstrip(b"\xef\xbb\xbf \t\r\n")[:1] in (b"{", b"["):
         return read_wprof(path, folder) if is_wprof(head) else read_chrome(path, folder)
     known = recognise(path)
     what = f"{path} is {known.what}" if known is not None else f"{path} is of no kind that gputop knows"
     raise ImportFileError(
-        f"{what}, no trace that gputop can import: it takes Chrome traces of torch.profiler (.json), what "
-        "nsys export --type sqlite writes, Ingero's databases, what wprof -R -J writes; all of it "
-        "packed with gzip, zstd, zip" + (f"; {known.command}" if known is not None and known.command else "")
+        f"{what}, no trace that gputop can import: it imports Chrome traces of torch.profiler (.json) and "
+        "the output of nsys export --type sqlite, Ingero and wprof -R -J, also packed with gzip, zstd or zip"
+        + (f"; {known.command}" if known is not None and known.command else "")
     )
 
 
@@ -78,12 +84,3 @@ def _database(path: str, folder: str | None) -> GatheredTrace:
         f"{path} is an SQLite database with {found}: Ingero's has a table events with timestamp, source, "
         "op and duration, that of nsys export has StringIds and CUPTI_ACTIVITY_KIND_…"
     )
-
-
-def _unpacked_database(path: str, folder: str | None) -> GatheredTrace:
-    """SQLite reads files at any place, so that it has to lie unpacked."""
-    with tempfile.NamedTemporaryFile(dir=folder) as file:
-        with unpacked(path) as pieces:
-            file.writelines(pieces)
-        file.flush()
-        return _database(file.name, folder)

@@ -1,4 +1,4 @@
-"""What an importer reads of a trace: calls, what the GPU did, what threads did; however much it is."""
+"""Gathers a trace of any size: calls, GPU work, thread activity."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from gputop.imports.spool import Spool
 from probes.activities import FIELDS, TEXTS
 from probes.schema import MAX_SHAPES, NOT_REQUESTED
 
+FIRST_STACK: Final = 1 << 32  # numbers of stacks are multiples of it; lower ones are reasons for having none
 TIDS: Final = 1 << 22  # numbers of threads and processes on Linux are below it
 _MOST_TEXTS: Final = 1 << 20
 _MOST_DETAILS: Final = 1 << 17
-_MOST_FUNCTIONS: Final = 1000  # a recording's table of functions has not many more
+_MOST_FUNCTIONS: Final = 1000  # a recording's table of functions is limited
 _LONGEST: Final = 4000  # characters of a name
 _OTHERS: Final = "other functions"
 
@@ -33,14 +34,14 @@ CALL_COLUMNS: Final = (
     "aux",
     "stack",
     "shape",
-    "handle",  # of a stream, as the program has it; 0: not known
+    "handle",  # the program's handle of the stream; 0: unknown
     "nested",
-    "outer",  # when the outermost call around it began
-    "around",  # the function of that
+    "outer",  # begin of the outermost call around it
+    "around",  # function of that call
 )
-FRAME_COLUMNS: Final = ("begin", "end", "tid", "kind", "name")  # what stacks are made of
+FRAME_COLUMNS: Final = ("begin", "end", "tid", "kind", "name")  # from which stacks are built
 ACTIVITY_COLUMNS: Final = (*FIELDS, *TEXTS)
-# of what a call gave a GPU, or of what is known of a call: ``what`` 0 is no activity
+# GPU work of a call, or facts of a call (``what`` is 0)
 WORK_COLUMNS: Final = (*ACTIVITY_COLUMNS, "correlation", "event", "group")
 SWITCH_COLUMNS: Final = (
     "begin",
@@ -75,26 +76,26 @@ class ImportFileError(GputopError):
 
 @dataclass(slots=True)
 class GatheredTrace:
-    """What was read; times are ns of one clock, the source's own.
+    """Content of a trace; times are ns of the source's clock.
 
     Attributes:
-        source: Whose file it is: ``ingero``, ``kineto``, ``nsys``, ``wprof``.
-        folder: Where temporary files may lie; None: where the system has them.
-        realtime_ns: What to add to its times for the time since the epoch; None: not known.
-        calls, frames, activities, given, switches, places: The rows (``CALL_COLUMNS`` and so on).
-        processes: Facts by number, ``name`` and what else is known.
+        source: Its tool: ``ingero``, ``kineto``, ``nsys``, ``wprof``.
+        folder: For temporary files; None: the system's.
+        realtime_ns: Offset of its clock to the epoch; None: unknown.
+        calls, frames, activities, work, switches, places: The rows (``CALL_COLUMNS`` and so on).
+        processes: Facts by number, ``name`` among them.
         threads: (process, name) by thread.
-        strangers: The same of threads without any other record: they woke others, or took their CPU.
+        strangers: The same of threads without records of their own, which woke others or used their CPU.
         stacks: Frames by number, the innermost first: (file, line, function).
-        gpus: Facts of GPUs: ``index`` and what else is known.
+        gpus: Facts of GPUs, ``index`` among them.
         communicators: Ranks by process and number of the group.
-        whole_job: The group of all ranks; 0: not known.
-        unproved: Why nothing about an idle GPU can be concluded from the calls; "": it can.
-        header: What else stands in the header of the session file.
-        lost: Events that the source counted and did not store, by kind.
-        notes: What cannot be known from this file, in sentences.
-        problems: What was wrong in the file.
-        contents: What the file holds, in words, for one with nothing to import.
+        whole_job: The group of all ranks; 0: unknown.
+        unproved: Why calls prove nothing about an idle GPU; "": they do.
+        header: Further fields of the session file's header.
+        lost: Events that the source counted but did not store, by kind.
+        notes: Limits of this file, in sentences.
+        problems: Faults in the file.
+        contents: Contents of a file with nothing to import, in words.
     """
 
     source: str
@@ -137,7 +138,7 @@ class GatheredTrace:
     # -- rows -----------------------------------------------------------------------------------------
 
     def call(self, begin: int, end: int, pid: int, tid: int, name: str, **known: int) -> None:
-        """Adds a call; what is known are columns of ``CALL_COLUMNS``."""
+        """Add a call; ``known`` are columns of ``CALL_COLUMNS``."""
         row = _NO_CALL.copy()
         row[:5] = begin, end if end > begin else begin, pid, tid, self.function(name)
         for column, value in known.items():
@@ -147,17 +148,17 @@ class GatheredTrace:
     def activity(
         self, what: str, begin: int, end: int, name: str = "", detail: str = "", /, **known: int
     ) -> None:
-        """Adds something that was measured beside the calls; what is known are columns of activities."""
+        """Add an activity measured beside the calls; ``known`` are columns of activities."""
         self.activities.add(self._row(_NO_ACTIVITY.copy(), what, begin, end, name, detail, known))
 
     def add_work(
         self, what: str, begin: int, end: int, name: str = "", detail: str = "", /, **known: int
     ) -> None:
-        """Adds what a call gave a GPU, or waited for; what is known are columns of ``WORK_COLUMNS``.
+        """Add GPU work or a wait of a call; ``known`` are columns of ``WORK_COLUMNS``.
 
         Args:
-            what: Kind of the activity; "": it only says something of the call with that correlation.
-            begin, end, name, detail, known: Of it.
+            what: Kind of the activity; "": only facts of the call with that correlation.
+            begin, end, name, detail, known: Its values.
         """
         self.work.add(self._row(_NO_WORK.copy(), what, begin, end, name, detail, known))
 
@@ -173,11 +174,11 @@ class GatheredTrace:
         return row
 
     def frame(self, kind: int, begin: int, end: int, tid: int, name: str) -> None:
-        """Adds what stacks of calls are made of."""
+        """Add a frame, from which stacks of calls are built."""
         self.frames.add((begin, end, tid, kind, self.text(name)))
 
     def settle(self) -> None:
-        """Puts rows to disk where they are many; to be called now and then."""
+        """Write rows to disk if they are many; to be called regularly."""
         for spool in (self.calls, self.frames, self.activities, self.work, self.switches, self.places):
             spool.settle()
 
@@ -192,7 +193,7 @@ class GatheredTrace:
         return number
 
     def detail(self, text: str) -> int:
-        """The number of a text that says more; none where there are too many of them."""
+        """Return the number of a detail text; 0 if there are too many."""
         number = self.texts.get(text)
         if number is None:
             self._details += 1
@@ -207,14 +208,14 @@ class GatheredTrace:
         return number
 
     def shape(self, sizes: Sequence[int]) -> int:
-        """The number of a launch's grid, block and shared memory; 0 where there is none left."""
+        """Return the number of a launch's grid, block and shared memory; 0 if none is left."""
         key = tuple(sizes)
         if key not in self.shapes and len(self.shapes) < MAX_SHAPES - 1:
             self.shapes[key] = len(self.shapes) + 1
         return self.shapes.get(key, 0)
 
     def thread(self, pid: int, tid: int) -> int:
-        """A number for a thread that is Linux's where that is one; each thread has another one."""
+        """Return a unique number for a thread, which is Linux's if valid."""
         number = self._tids.get((pid, tid))
         if number is None:
             number = tid
@@ -225,12 +226,12 @@ class GatheredTrace:
         return number
 
     def communicator(self, pid: int, name: str, members: Sequence[int]) -> int:
-        """The number of a group of ranks of a job: on all of them the same.
+        """Return the number of a group of ranks, the same in all of them.
 
         Args:
             pid: The process; -1: the only one of the trace.
-            name: What the framework calls the group.
-            members: The ranks in it, by their numbers in the job.
+            name: The framework's name of the group.
+            members: Its ranks, by their numbers in the job.
         """
         words = f"{name} {list(members)}".encode()
         number = int.from_bytes(hashlib.blake2b(words, digest_size=8).digest(), "big") >> 1 or 1
@@ -239,6 +240,6 @@ class GatheredTrace:
 
 
 def gpu_facts(index: int, name: str = "", uuid: str = "", memory_bytes: int | None = None) -> dict[str, Any]:
-    """A GPU as NVML's samples list it, as far as it is known."""
+    """Return a GPU as NVML's samples list it, as far as known."""
     facts = {"index": index, "name": name, "uuid": uuid, "lost": "", "unavailable": {}, "processes": []}
     return facts if memory_bytes is None else {**facts, "memory_total_bytes": memory_bytes}

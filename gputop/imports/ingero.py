@@ -1,8 +1,7 @@
-"""Traces of Ingero (SQLite): calls by uprobes, stays off the CPU without states, block I/O, totals.
+"""Traces of Ingero (SQLite): calls by uprobes, time off the CPU without states, block I/O, totals.
 
-Its rows: ``timestamp`` is Unix ns, of a CUDA call its entry, of a stay off the CPU, block I/O and the network
-the end. Sources: 1 the CUDA runtime, 3 the host, 4 the CUDA driver, 5 block I/O, 7 the network. There are no
-streams.
+``timestamp`` is Unix ns: the entry of a CUDA call, the end of time off the CPU, block I/O or network.
+Sources: 1 the CUDA runtime, 3 the host, 4 the CUDA driver, 5 block I/O, 7 the network. There are no streams.
 """
 
 from __future__ import annotations
@@ -10,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Any, Final
 
-from gputop.imports.gathered import GatheredTrace, gpu_facts
+from gputop.imports.gathered import FIRST_STACK, GatheredTrace, gpu_facts
 from gputop.imports.sqlite_tables import Tables, whole
 
 _RUNTIME, _HOST, _DRIVER, _IO, _NET = 1, 3, 4, 5, 7
@@ -24,12 +23,12 @@ _TOTALS = ("bucket", "source", "op", "pid", "count", "stored", "sum_dur")
 
 
 def is_ingero(tables: Tables) -> bool:
-    """Whether a database is one of Ingero's."""
+    """True if a database is one of Ingero's."""
     return {"timestamp", "source", "op", "duration"} <= tables.columns.get("events", frozenset())
 
 
 def read_ingero(tables: Tables, folder: str | None = None) -> GatheredTrace:
-    """Everything of such a file but its verdicts, which were made from counters of one window."""
+    """Return the content without Ingero's verdicts, which rest on counters of one window."""
     trace = GatheredTrace("ingero", folder, realtime_ns=0)
     trace.unproved = "Ingero records no streams"
     ops = {
@@ -88,7 +87,7 @@ def _stacks(tables: Tables, trace: GatheredTrace) -> dict[int, int]:
         except (ValueError, TypeError, AttributeError, RecursionError):
             trace.problems.append("a stack of the file is damaged and left out")
             continue
-        number = (len(numbers) + 1) << 32
+        number = FIRST_STACK * (len(numbers) + 1)
         numbers[whole(row["hash"])] = number
         trace.stacks[number] = rows[:64]
     return numbers
@@ -108,7 +107,7 @@ def _sessions(tables: Tables, trace: GatheredTrace) -> None:
 def _totals(
     tables: Tables, trace: GatheredTrace, ops: dict[tuple[int, int], str], names: dict[int, str]
 ) -> None:
-    """What exists only as totals of a minute: how much of each process was stored, and what was not."""
+    """Totals of a minute: how much of each process was stored, and what was not."""
     sums: dict[tuple[int, int, int], list[int]] = {}
     for row in tables.rows("event_aggregates", _TOTALS):
         one = sums.setdefault((whole(row["pid"]), whole(row["source"]), whole(row["op"])), [0, 0, 0])

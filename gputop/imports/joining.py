@@ -1,4 +1,4 @@
-"""Finds what belongs together in a trace: calls in calls, in operators, what the GPU did and its call."""
+"""Links the rows of a trace: calls within calls and operators, GPU work and its call."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 
 from gputop.analysis.evidence.api_classes import PYTHON, WAIT
-from gputop.imports.gathered import ACTIVITY_COLUMNS, CALL_COLUMNS, GatheredTrace
+from gputop.imports.gathered import ACTIVITY_COLUMNS, CALL_COLUMNS, FIRST_STACK, GatheredTrace
 from gputop.imports.names import FRAME_KINDS, collective_of, frame_of
 from gputop.imports.spool import Ints, Key, Rows, Spool
 
@@ -17,11 +17,10 @@ _NEVER: Final = -(1 << 62)
 _DEEPEST: Final = 32  # frames of a stack that are reported
 _MOST_NODES: Final = 400_000  # of the tree of stacks
 _UNNAMED: Final = 0
-_FROM: Final = 1 << 32  # numbers of stacks begin here: lower ones say why there is none
 
 
 def join(trace: GatheredTrace) -> None:
-    """Replaces the tables of calls and activities by those in which each row knows the others."""
+    """Replace the tables of calls and activities by linked ones."""
     if not len(trace.calls):
         _link(trace)
         return
@@ -51,7 +50,7 @@ def _start(trace: GatheredTrace) -> int:
 
 
 class _Tree:
-    """Stacks as paths from the outermost frame on: each node is a frame within another one."""
+    """Stacks as paths from the outermost frame: each node is a frame within another."""
 
     def __init__(self) -> None:
         self.parent, self.name, self.kind = [0], [_UNNAMED], [0]
@@ -59,7 +58,7 @@ class _Tree:
         self.used: set[int] = set()
 
     def within(self, parent: int, name: int, kind: int) -> int:
-        """The node of a frame within another; the same for the same path."""
+        """Return the node of a frame within another; the same for the same path."""
         node = self._known.get((parent, name))
         if node is None:
             if len(self.parent) >= _MOST_NODES:
@@ -72,7 +71,7 @@ class _Tree:
 
 
 def _nest(trace: GatheredTrace, key: Key) -> None:
-    """Of each call the stack, whether it lies in another one, and which one is outermost."""
+    """Find the stack of each call, and its outermost call."""
     splitters = (
         trace.calls.splitters(key) if len(trace.calls) > len(trace.frames) else trace.frames.splitters(key)
     )
@@ -91,21 +90,21 @@ def _nest(trace: GatheredTrace, key: Key) -> None:
         while at and len(rows) < _DEEPEST:
             rows.append(frame_of(texts[tree.name[at]], tree.kind[at], own=own))
             at = tree.parent[at]
-        trace.stacks[_FROM * node] = rows
+        trace.stacks[FIRST_STACK * node] = rows
 
 
 class _Sweep:
-    """Goes through calls and frames of thread after thread, in the order of their begins."""
+    """Visits calls and frames of one thread after another, in the order of their begins."""
 
     def __init__(self, tree: _Tree) -> None:
         self._tree = tree
         self._thread = -1
         self._open: list[tuple[int, int]] = []  # (end, node) of frames
-        # of the outermost call that is under way
+        # of the current outermost call
         self._reach, self._outer, self._around = _NEVER, -1, -1
 
     def part(self, calls: Rows, frames: Rows) -> Rows:
-        """The calls of a part with what was found; both tables in order."""
+        """Return the calls of a part with their links; both tables are in order."""
         columns = [frames[name].tolist() for name in ("tid", "begin", "end", "name", "kind")]
         ahead = zip(*columns, strict=True)
         following = next(ahead, None)
@@ -114,14 +113,14 @@ class _Sweep:
         }
         stack, nested, outer, around, correlation = changed.values()
         rows = zip(*(calls[name].tolist() for name in ("tid", "begin", "end", "name")), strict=True)
-        outermost = -1  # the row of an outermost call without correlation: it gets that of a call inside
+        outermost = -1  # row of an outermost call without correlation, which gets that of an inner call
         for row, (tid, begin, end, name) in enumerate(rows):
             while following is not None and following[:2] <= (tid, begin):
                 self._frame(*following)
                 following = next(ahead, None)
             self._turn(tid)
-            if (node := self._node(begin)) and stack[row] < _FROM:
-                stack[row] = _FROM * node
+            if (node := self._node(begin)) and stack[row] < FIRST_STACK:
+                stack[row] = FIRST_STACK * node
                 self._tree.used.add(node)
             if end <= self._reach:
                 nested[row] = 1
@@ -158,17 +157,17 @@ class _Sweep:
         return held[-1][1] if held else 0
 
 
-# -- what the GPU did, and the calls that gave it -----------------------------------------------------------
+# -- GPU work and its calls -----------------------------------------------------------
 
 
 def _by_correlation(rows: Rows) -> Ints:
-    """Those without one are apart, so that none of them is the same as another."""
+    """Rows without correlation get distinct keys, so that none equals another."""
     number = rows["correlation"]
     return np.where(number >= 0, number, -1 - (rows["begin"] & ((1 << 40) - 1)))
 
 
 def _link(trace: GatheredTrace) -> None:
-    """Each row of the GPU gets its call, each call what its rows tell of it."""
+    """Link each GPU row to its call, and copy its facts to the call."""
     if not len(trace.work):
         return
     larger = trace.work if len(trace.work) > len(trace.calls) else trace.calls
@@ -200,7 +199,7 @@ def _link(trace: GatheredTrace) -> None:
 
 
 def _fill_calls(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -> None:
-    """Stream, size, direction and shape of calls, by the first thing that each gave; event of a wait."""
+    """Set stream, size, direction and shape of calls from their first work, and the event of a wait."""
     for mine, names in (
         (rows["what"] != waits, ("stream", "bytes", "direction", "shape")),
         (rows["what"] == waits, ("stream",)),
@@ -220,7 +219,7 @@ def _fill_calls(calls: Rows, keys: Ints, rows: Rows, wanted: Ints, waits: int) -
 
 
 def _collectives(trace: GatheredTrace) -> Ints:
-    """Texts that name a kernel of NCCL, and the function of each: columns of a table."""
+    """Texts that name an NCCL kernel, with its function, as two columns."""
     named = [(number, collective_of(text)) for text, number in list(trace.texts.items()) if "nccl" in text]
     return np.array([(number, trace.function(name)) for number, name in named if name], np.int64).reshape(
         -1, 2
@@ -230,7 +229,7 @@ def _collectives(trace: GatheredTrace) -> Ints:
 def _wrapped(
     trace: GatheredTrace, calls: Rows, rows: Rows, found: Ints, known: Any, collectives: Ints
 ) -> Rows:
-    """Calls of NCCL around launches of its kernels, where the trace has none: one makes such a launch."""
+    """NCCL calls around launches of NCCL kernels, where the trace has none."""
     place = np.minimum(np.searchsorted(collectives[:, 0], rows["name"]), len(collectives) - 1)
     mine = np.flatnonzero(known & (collectives[place, 0] == rows["name"]))
     launch = found[mine]

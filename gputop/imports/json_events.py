@@ -1,8 +1,8 @@
-"""The events of a Chrome trace, some at a time: such a file may be larger than memory.
+"""Streams the events of a Chrome trace, which may be larger than memory.
 
-``{"schemaVersion": 1, …, "traceEvents": [{…}, {…}, …], …}``, or only the list. What is beside the events is
-kept whole. A piece of the list is parsed at once: it ends where an event seems to end, and where that was a
-wrong guess, or where the JSON is none (Kineto writes names as they are), event by event.
+``{"schemaVersion": 1, …, "traceEvents": [{…}, {…}, …], …}``, or only the list. Other content is kept whole.
+The list is parsed in pieces that end where an event seems to end; a piece that does not parse (wrong guess,
+or invalid JSON: Kineto does not escape names) is parsed event by event.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from gputop.api.foreign_files import named
 from gputop.imports.gathered import ImportFileError
 
 _PIECE: Final = 1 << 20
-_MOST_BESIDE: Final = 64 << 20  # bytes of what is no event
+_MOST_BESIDE: Final = 64 << 20  # bytes beside the events
 _LONGEST: Final = 16 << 20  # bytes of an event
 _EVENTS: Final = re.compile(rb'"traceEvents"\s*:\s*\[')
 _BETWEEN: Final = re.compile(rb"\}\s*,\s*\{")
@@ -29,8 +29,8 @@ class JsonEvents:
     """Reads such a trace once.
 
     Attributes:
-        beside: What the document says beside the events; complete after them.
-        controls: Control characters in names, which were taken for spaces.
+        beside: Content beside the events; complete after them.
+        controls: Number of control characters in names, which were replaced by spaces.
     """
 
     def __init__(self, path: str, pieces: Iterator[bytes]) -> None:
@@ -43,13 +43,13 @@ class JsonEvents:
         self.controls = 0
         self._path, self._pieces = path, pieces
         self._data = b""
-        self._head: bytes | None = None  # of a list alone there is none
+        self._head: bytes | None = None  # none for a list alone
         self._over = False
         self._decoder = json.JSONDecoder(strict=False)
         self._open()
 
     def _more(self, size: int = _PIECE) -> bool:
-        """Read on; False where nothing is left."""
+        """Read on; False at the end."""
         parts, got = [self._data], 0
         while got < size:
             piece = next(self._pieces, None)
@@ -77,16 +77,16 @@ class JsonEvents:
         self._data = self._data[found.end() :]
 
     def __iter__(self) -> Iterator[list[Any]]:
-        """The events, many at a time.
+        """Yield lists of events.
 
         Raises:
-            ImportFileError: It breaks off, or is no JSON.
+            ImportFileError: It is truncated, or no JSON.
         """
         while not self._over:
             self._more()
             if self._over:
                 break
-            # the last place where an event seems to end
+            # places where an event seems to end
             ends = [
                 found.start() + 1 for found in _BETWEEN.finditer(self._data, max(len(self._data) - 65536, 0))
             ]
@@ -112,8 +112,8 @@ class JsonEvents:
         return events if isinstance(events, list) else None
 
     def _one_by_one(self) -> Iterator[list[Any]]:
-        """What is intact of the data; where the list ends in it, what is beside it, too."""
-        whole = len(self._data) if self._over else self._data.rfind(b"}") + 1  # not within a character
+        """Parse intact events; at the end of the list, also the content behind it."""
+        whole = len(self._data) if self._over else self._data.rfind(b"}") + 1  # never within a character
         text, later = self._cleaned(self._data[:whole]), self._data[whole:]
         events: list[Any] = []
         place = 0
@@ -140,7 +140,7 @@ class JsonEvents:
         while (piece := next(self._pieces, None)) is not None:
             size += len(piece)
             if size > _MOST_BESIDE:
-                raise self._broken("more than 64 MB of it are no events")
+                raise self._broken("more than 64 MB beside the events")
             parts.append(piece)
         self._over, self._data = True, b""
         if self._head is not None:
@@ -155,12 +155,10 @@ class JsonEvents:
         return document if isinstance(document, dict) else {}
 
     def _broken(self, why: object) -> ImportFileError:
-        return ImportFileError(
-            f"{self._path} is no JSON that can be read: {why}; was its writing interrupted?"
-        )
+        return ImportFileError(f"{self._path} is no valid JSON: {why}; was its writing interrupted?")
 
     def _cleaned(self, data: bytes) -> str:
-        """As text that JSON's rules allow: control characters and backslashes stand in names as they are."""
+        """Decode, with control characters and backslashes of names made valid JSON."""
         clean, controls = _CONTROL.subn(b" ", data)
         self.controls += controls
         text = clean.decode("utf-8", "replace")

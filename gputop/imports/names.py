@@ -1,4 +1,4 @@
-"""Names as other tools write them, and what they mean: operators, Python's functions, HIP's calls, NCCL."""
+"""Meaning of names in other tools: operators, Python functions, HIP calls, NCCL."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from probes import api
 from probes.activities import python_place
 
 FRAME_KINDS: Final = (OPERATOR, RANGE, PYTHON)
-# a number that differs each time says nothing about what is done
+# numbers that differ each time
 _TAILS: Final = re.compile(r"(?:, (?:op_id|seq|sizes|input_op_ids) ?= ?(?:\[[^\n]*\]|-?\d+))+\Z")
 _ADDRESS: Final = re.compile(r" (?:object )?at 0x[0-9a-f]+")
-# Kineto takes the folders of sys.path away, site-packages among them: packages that are no program of a user
+# Kineto strips the folders of sys.path, site-packages among them: these packages are not the user's program
 _PACKAGES: Final = frozenset(
     """
     IPython PIL absl accelerate aiohttp albumentations anyio apex asttokens attr av bitsandbytes click
@@ -80,14 +80,14 @@ _SIZES: Final = {
 
 
 def cleaned(name: str) -> str:
-    """The name of an operator or range, without what differs each time."""
+    """Return the name of an operator or range without parts that vary."""
     if " at 0x" in name:
         name = _ADDRESS.sub("", name)
     return _TAILS.sub("", name) if " = " in name or "op_id" in name else name
 
 
 def with_folders(path: str) -> str:
-    """A file's path with what Kineto took away of a library's: ``torch/x.py`` is in site-packages."""
+    """Return a file's path with the folder that Kineto stripped: ``torch/x.py`` is in site-packages."""
     if path.startswith(("/", "<")):
         return path
     first = path.partition("/")[0].removesuffix(".py")
@@ -97,18 +97,18 @@ def with_folders(path: str) -> str:
 
 
 def python_name(name: str) -> str:
-    """The name of a function of Python, its file with its folders."""
+    """Return the name of a Python function, with the folders of its file."""
     place = python_place(name)
     return f"{with_folders(place[0])}({place[1]}): {place[2]}" if place else cleaned(name)
 
 
 def frame_of(name: str, kind: int, *, own: bool) -> tuple[str, int, str]:
-    """What a stack tells of a frame: (file, line, function).
+    """Return (file, line, function) of a frame.
 
     Args:
-        name: Of the operator, range or function.
-        kind: Place in ``FRAME_KINDS``.
-        own: No function of Python is known, so that operators stand for the program's lines.
+        name: Name of the operator, range or function.
+        kind: Index in ``FRAME_KINDS``.
+        own: No Python function is known, so operators stand for the program's lines.
     """
     if FRAME_KINDS[kind] == PYTHON:
         return python_place(name) or ("<built-in>", 0, name)
@@ -116,7 +116,7 @@ def frame_of(name: str, kind: int, *, own: bool) -> tuple[str, int, str]:
 
 
 def cuda_name(name: str) -> str:
-    """A function of HIP by the name that CUDA has for it, where it has one."""
+    """Return CUDA's name of a HIP function, if it has one."""
     if not name.startswith("hip"):
         return name
     found = _SPECIAL_HIP.get(name)
@@ -127,12 +127,12 @@ def cuda_name(name: str) -> str:
 
 
 def collective_of(name: str) -> str:
-    """The function of NCCL that a framework's name or a kernel's means; "": none."""
+    """Return the NCCL function of a framework's or kernel's name, or ""."""
     kernel = _NCCL_KERNEL.match(name)
     word = kernel[1] if kernel else name.removeprefix("nccl:").partition(" ")[0]
     return _COLLECTIVES.get(word.replace("_", "").lower(), "")
 
 
 def bytes_of(count: int, dtype: str) -> int:
-    """Bytes of so many elements; 0 where the type is not known."""
+    """Return the bytes of so many elements; 0 for an unknown type."""
     return count * _SIZES.get(dtype.lower(), 0)

@@ -1,4 +1,4 @@
-"""What ``nsys export --type sqlite`` writes: CUDA calls, kernels, copies, NVTX ranges; tables may be missing.
+"""Databases of ``nsys export --type sqlite``: calls, kernels, copies, NVTX ranges; tables may be missing.
 
 Times are ns since the session began. ``globalTid`` holds the process (bits 24 to 47) and the thread (below).
 Source: the Nsight Systems user guide, "SQLite Schema Reference".
@@ -21,7 +21,7 @@ from gputop.analysis.evidence.api_classes import (
     SPAN,
     WAIT,
 )
-from gputop.imports.gathered import GatheredTrace, gpu_facts
+from gputop.imports.gathered import FIRST_STACK, GatheredTrace, gpu_facts
 from gputop.imports.names import FRAME_KINDS, cleaned, collective_of
 from gputop.imports.sqlite_tables import Tables, correlation_of, handle, whole
 
@@ -61,17 +61,16 @@ _SWITCHES: Final = "SCHED_EVENTS"
 _STATES: Final = "ENUM_SAMPLING_THREAD_STATE"
 _NESTED_RANGES, _SPANS = (59, 70), (60, 71)
 _FRAMES: Final = 64  # of a stack
-_STACK: Final = 1 << 32  # numbers of stacks are this times a number, and which table they are of
-_OF_CALLS, _OF_SAMPLES = 1, 2
+_OF_CALLS, _OF_SAMPLES = 1, 2  # added to the numbers of stacks of each table
 
 
 def is_nsys(tables: Tables) -> bool:
-    """Whether a database is one of Nsight Systems."""
+    """True if a database is one of Nsight Systems."""
     return "StringIds" in tables.columns and bool({_CALLS, *_ON_GPU} & set(tables.columns))
 
 
 def read_nsys(tables: Tables, folder: str | None = None) -> GatheredTrace:
-    """Everything of such a file that gputop knows."""
+    """Return the parts of such a file that gputop understands."""
     trace = GatheredTrace("nsys", folder)
     texts = {whole(row["id"]): str(row["value"]) for row in tables.rows("StringIds", ("id", "value"))}
     for row in tables.rows("TARGET_INFO_SESSION_START_TIME", ("utcEpochNs",)):
@@ -177,7 +176,7 @@ def _waits(tables: Tables, trace: GatheredTrace) -> None:
 
 
 def _ranges(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
-    """NVTX ranges: what the program itself calls its parts."""
+    """NVTX ranges of the program."""
     columns = ("start", "end", "text", "textId", "globalTid", "eventType")
     for row in _settled(trace, tables.rows("NVTX_EVENTS", columns)):
         if row["end"] is None or row["globalTid"] is None:
@@ -189,17 +188,13 @@ def _ranges(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> N
         trace.activity(what, begin, end, name, pid=pid, tid=tid)
         if what == RANGE:
             trace.frame(FRAME_KINDS.index(RANGE), begin, end, tid, name)
-        if name.startswith("nccl") and (function := _nccl(name)):
+        # NCCL's own ranges have the names of its functions
+        if name.startswith("nccl") and (function := collective_of(name[4:].removeprefix(":"))):
             trace.call(begin, end, pid, tid, function)
 
 
-def _nccl(name: str) -> str:
-    """The function of NCCL that a range of its own stands for: it names them as they are called."""
-    return collective_of(name) if name.startswith("nccl:") else collective_of(name.removeprefix("nccl"))
-
-
 def _system(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
-    """Calls of the operating system's libraries, and what the profiler did itself."""
+    """Calls of the operating system's libraries, and the profiler's overhead."""
     for row in _settled(trace, tables.rows("OSRT_API", ("start", "end", "globalTid", "nameId"))):
         if row["end"] is not None and row["globalTid"] is not None:
             pid, tid = _thread(trace, row["globalTid"])
@@ -213,7 +208,7 @@ def _system(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> N
 
 
 def _samples(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> None:
-    """Where threads were on a CPU, at some moments."""
+    """Samples of threads on a CPU."""
     stacks = _Stacks(trace, tables, "SAMPLING_CALLCHAINS", _OF_SAMPLES, texts)
     for row in _settled(trace, tables.rows("COMPOSITE_EVENTS", ("id", "start", "globalTid"))):
         if row["globalTid"] is not None and (stack := stacks.number(row["id"])):
@@ -221,7 +216,7 @@ def _samples(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str]) -> 
 
 
 class _Stacks:
-    """Stacks of a table of call chains, by their numbers there; equal ones are one."""
+    """Stacks of a table of call chains, by their numbers there; equal ones are merged."""
 
     def __init__(
         self, trace: GatheredTrace, tables: Tables, table: str, kind: int, texts: Mapping[int, str]
@@ -235,21 +230,21 @@ class _Stacks:
         for chain, frames in chains.items():
             key = tuple(sorted(frames)[:_FRAMES])
             if key not in known:
-                known[key] = _STACK * (len(known) + 1) + kind
+                known[key] = FIRST_STACK * (len(known) + 1) + kind
                 rows = [(texts.get(module, ""), 0, texts.get(symbol, "")) for _, symbol, module in key]
                 trace.stacks[known[key]] = rows
             self._number[chain] = known[key]
 
     def number(self, chain: Any) -> int:
-        """The number of a chain's stack; 0: none."""
+        """Return the number of a chain's stack; 0: none."""
         return self._number.get(whole(chain, -1), 0)
 
 
 def _switches(tables: Tables, trace: GatheredTrace) -> bool:
-    """Stays off the CPU, by the scheduler's events; whether there are any.
+    """Time off the CPU, by the scheduler's events; True if there are any.
 
-    A thread is off from one that takes it off a CPU to the next one that puts it on one. Of the time before
-    its first event and after its last one nothing is known.
+    A thread is off the CPU from a switch-out event to the next switch-in. Before its first event and after
+    its last one its state is unknown.
     """
     states = {whole(row["id"], -1): str(row["label"] or "") for row in tables.rows(_STATES, ("id", "label"))}
     left: dict[int, tuple[int, str]] = {}  # when each thread left its CPU, and its state then
@@ -267,7 +262,7 @@ def _switches(tables: Tables, trace: GatheredTrace) -> bool:
             pid, tid = _thread(trace, thread)
             trace.activity(OFF_CPU, begin, at, state, pid=pid, tid=tid)
     if open_ended:
-        trace.notes.append(f"{open_ended} switches of threads have no end in this file: they are left out")
+        trace.notes.append(f"{open_ended} switches of threads without an end in this file are left out")
     return seen
 
 
@@ -290,7 +285,7 @@ def _about(tables: Tables, trace: GatheredTrace, texts: Mapping[int, str], *, sw
             trace.threads[tid] = (pid, texts.get(whole(row["nameId"], -1), ""))
     trace.header["states"] = False
     trace.notes.append(
-        "of a thread off the CPU this file does not tell how long it only lacked a CPU, nor who woke it"
+        "of a thread off the CPU this file records neither the time in the run queue nor the waker"
         if switches
         else "this file holds no switches: whether a thread ran, waited for a CPU or slept is not known"
     )

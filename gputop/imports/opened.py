@@ -1,7 +1,8 @@
-"""Files of traces as streams of bytes, whatever packs them; what unpacks to too much was made to do harm."""
+"""Streams of trace files, packed or not, protected against decompression bombs."""
 
 from __future__ import annotations
 
+import gzip
 import os
 import zipfile
 import zlib
@@ -15,13 +16,13 @@ from replay.folders import opened
 
 GZIP, ZSTD, ZIP = b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"PK\x03\x04"
 PIECE: Final = 1 << 20
-_RATIO: Final = 200  # times a compressed file may grow
+_RATIO: Final = 200  # largest compression factor
 _FREE: Final = 1 << 20
 
 
 @contextmanager
 def unpacked(path: str) -> Iterator[Iterator[bytes]]:
-    """The content of a file in pieces; of a .zip that of its only member that is none of the system's.
+    """Context manager: the content of a file in pieces; of a .zip its only member.
 
     Raises:
         ImportFileError: It cannot be unpacked.
@@ -39,7 +40,7 @@ def head_of(path: str) -> bytes:
 
 
 def is_packed(head: bytes) -> bool:
-    """Whether a file that begins so has to be unpacked."""
+    """True if a file with this head has to be unpacked."""
     return head.startswith((GZIP, ZSTD, ZIP))
 
 
@@ -47,7 +48,9 @@ def _pieces(path: str, file: IO[bytes]) -> Iterator[bytes]:
     head = file.read(4)
     file.seek(0)
     if head.startswith(GZIP):
-        yield from _inflated(file)
+        with gzip.GzipFile(fileobj=file) as content:
+            while piece := content.read(PIECE):
+                yield piece
     elif head.startswith(ZSTD):
         yield from _zstd(path, file)
     elif head.startswith(ZIP):
@@ -60,34 +63,15 @@ def _pieces(path: str, file: IO[bytes]) -> Iterator[bytes]:
 
 
 def _watched(path: str, pieces: Iterator[bytes], size: int) -> Iterator[bytes]:
-    """The pieces, as long as they are not more than a file of this size can hold."""
+    """The pieces, unless they are more than a file of this size can hold."""
     left = _RATIO * size + _FREE
     for piece in pieces:
         left -= len(piece)
         if left < 0:
             raise ImportFileError(
-                f"{path} unpacks to more than a trace of its size can: it was made to fill memory"
+                f"{path} unpacks to far more than a trace of its size holds: a decompression bomb?"
             )
         yield piece
-
-
-def _inflated(file: IO[bytes]) -> Iterator[bytes]:
-    """A file of gzip, which may be several one after the other."""
-    unpacker, ended = zlib.decompressobj(16 + zlib.MAX_WBITS), False
-    while data := file.read(PIECE // 8):
-        while data:
-            if ended:  # another one begins; zeros that fill up a block do not
-                data = data.lstrip(b"\0")
-                unpacker, ended = zlib.decompressobj(16 + zlib.MAX_WBITS), not data
-                continue
-            if piece := unpacker.decompress(data, PIECE):
-                yield piece
-            data, ended = unpacker.unconsumed_tail or unpacker.unused_data, unpacker.eof
-    while not ended and (piece := unpacker.decompress(unpacker.unconsumed_tail, PIECE)):
-        yield piece
-        ended = unpacker.eof
-    if not ended:
-        raise EOFError("it ends within its data")
 
 
 def _zstd(path: str, file: IO[bytes]) -> Iterator[bytes]:
@@ -95,7 +79,7 @@ def _zstd(path: str, file: IO[bytes]) -> Iterator[bytes]:
     try:
         while piece := unpacker.read(PIECE):
             yield piece
-    except Exception as error:  # each of the two libraries has an error of its own
+    except Exception as error:  # each of the two libraries has its own exceptions
         raise EOFError(str(error)) from error
 
 

@@ -1,4 +1,4 @@
-"""The session file of a trace: its rows in the order of time, a mark now and then."""
+"""Writes the session file of a trace: its rows in the order of time, with regular marks."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _MOST_NS: Final = 1 << 62
 
 
 def write_trace(trace: GatheredTrace, path: str, *, force: bool = False) -> tuple[int, int]:
-    """Writes the session file, with ``force`` over an older one; returns its calls and activities.
+    """Write the session file, with ``force`` over an older one; return its calls and activities.
 
     Raises:
         ImportFileError: The trace holds nothing.
@@ -92,7 +92,7 @@ def _bounds(trace: GatheredTrace) -> tuple[int, int]:
 
 
 def _complete(trace: GatheredTrace) -> None:
-    """What follows from the rows: which GPUs were at work, whose work it was where only one can be meant."""
+    """Derive processes and the GPUs in use from the rows."""
     pids = set().union(*(spool.values("pid") for spool in (trace.calls, trace.activities, trace.switches)))
     for pid in sorted(pids):
         trace.processes.setdefault(pid, {})
@@ -103,14 +103,14 @@ def _complete(trace: GatheredTrace) -> None:
     if used and max(used) >= MOST_GPUS:
         raise ImportFileError(f"this trace names GPU {max(used)}: {NO_SUCH_GPU}")
     known = {gpu["index"]: gpu for gpu in trace.gpus}
-    if used:  # a list of a machine's GPUs says nothing of those that this trace is not about
+    if used:  # the list may hold further GPUs of the machine, which were not traced
         trace.gpus = [known.get(index) or gpu_facts(index) for index in sorted(used)]
     kinds = [trace.texts.get(what, -1) for what in ON_GPU]
     if not trace.unproved and not trace.activities.values("what").intersection(kinds):
         trace.unproved = "the trace holds no kernels"
 
 
-# -- what holds for all of it ------------------------------------------------------------------------------
+# -- facts ------------------------------------------------------------------------------
 
 
 def _facts(trace: GatheredTrace, start: int) -> Iterator[Item]:
@@ -128,15 +128,9 @@ def _facts(trace: GatheredTrace, start: int) -> Iterator[Item]:
         shapes = {"shape": list(trace.shapes.values()), "sizes": [list(sizes) for sizes in trace.shapes]}
         yield Sample(SHAPES, start, shapes)
     if trace.gpus:
-        yield Sample(
-            GPUS,
-            start,
-            {
-                "driver": str(trace.header.get("driver", "")),
-                "gpus": [{**row, "absent": _ABSENT} for row in trace.gpus],
-                "error": "",
-            },
-        )
+        rows = [{**row, "absent": _ABSENT} for row in trace.gpus]
+        driver = str(trace.header.get("driver", ""))
+        yield Sample(GPUS, start, {"driver": driver, "gpus": rows, "error": ""})
     for text in trace.notes:
         yield Sample(NOTE, start, {"text": text})
     for text in trace.problems:
@@ -168,7 +162,7 @@ def _stacks(trace: GatheredTrace, start: int) -> Iterator[Item]:
 
 
 def _communicators(trace: GatheredTrace, start: int) -> Records:
-    """Who is which rank of what: the trace tells no joining, so that it lies before everything."""
+    """Ranks of communicators, before all else: the trace does not record their creation."""
     only = next(iter(trace.processes)) if len(trace.processes) == 1 else -1
     known = {
         (only if pid < 0 else pid, number): ranks for (pid, number), ranks in trace.communicators.items()
@@ -232,7 +226,7 @@ def _ticks(trace: GatheredTrace, start: int, end: int, shift: int) -> Iterator[I
 
 
 def _numbered(records: Records, following: dict[int, int]) -> Records:
-    """Records with the numbers that each CPU gives them: none is missing."""
+    """Number the records of each CPU without gaps."""
     for cpu in np.unique(records["cpu"]).tolist():
         mine = np.flatnonzero(records["cpu"] == cpu)
         first = following.get(cpu, 1)
@@ -242,7 +236,7 @@ def _numbered(records: Records, following: dict[int, int]) -> Records:
 
 
 def _streams(trace: GatheredTrace) -> dict[int, int]:
-    """The stream that a program's handle means, by the calls that gave it something."""
+    """Stream by the program's handle, from calls with GPU work."""
     found: dict[int, int] = {}
     for chunk in trace.calls.chunks():
         known = chunk[(chunk["handle"] != 0) & (chunk["stream"] >= 0)]

@@ -1,4 +1,4 @@
-"""Tables of numbers that may be larger than memory: added to row by row, given back in order part by part."""
+"""Tables of integers that may be larger than memory: appended row by row, read back sorted in parts."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ Rows = npt.NDArray[np.void]
 Ints = npt.NDArray[np.int64]
 Key = Callable[[Rows], Ints]
 
-MOST_HELD: Final = 1 << 14  # rows that are taken in before they are written
-PART_ROWS: Final = 1 << 16  # rows of a part, about: what is sorted at a time
-SAMPLED_ROWS: Final = 64  # of so many rows one says how keys are distributed
+MOST_HELD: Final = 1 << 14  # rows held in memory before they are written
+PART_ROWS: Final = 1 << 16  # rows of a part, about: sorted in memory
+SAMPLED_ROWS: Final = 64  # one of so many rows is sampled for the distribution of keys
 
 
 class Spool:
-    """Rows of 64-bit integers; what is more than a part is on disk.
+    """Rows of 64-bit integers, on disk beyond a part.
 
     Attributes:
-        different: Of some columns the values that occur.
+        different: Distinct values of some columns.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class Spool:
 
         Args:
             columns: Their names.
-            folder: Of the temporary file; None: where the system has those.
-            different: Columns of which the values that occur are kept.
+            folder: Folder of the temporary file; None: the system's.
+            different: Columns whose distinct values are kept.
         """
         self.dtype: Final = np.dtype([(name, "<i8") for name in columns])
         self.different: dict[str, set[int]] = {name: set() for name in different}
@@ -43,19 +43,19 @@ class Spool:
         self._held = array("q")
         self._file: IO[bytes] | None = None
         self._written = 0
-        self.add = self._held.extend  # called a million times: nothing is between
-        """Adds a row, its values in the order of the columns; ``settle`` has to be called now and then."""
+        self.add = self._held.extend  # called a million times: no wrapper
+        """Add a row, its values in the order of the columns; ``settle`` has to be called regularly."""
 
     def __len__(self) -> int:
         return self._written + len(self._held) // self._width
 
     def values(self, column: str) -> set[int]:
-        """The values of a column that are kept, without -1."""
+        """Return the distinct values of a column, without -1."""
         self._write()
         return self.different[column] - {-1}
 
     def settle(self) -> None:
-        """Write what was added where it is much."""
+        """Write the new rows to disk if they are many."""
         if len(self._held) >= MOST_HELD * self._width:
             self._write()
 
@@ -87,33 +87,29 @@ class Spool:
         return np.frombuffer(file.read(count * self.dtype.itemsize), self.dtype)
 
     def keep(self, column: str, values: set[int]) -> None:
-        """Only rows with one of these values stay."""
+        """Keep only rows with one of these values."""
         chosen = np.array(sorted(values), np.int64)
         rest = Spool(self.dtype.names or (), self._folder, list(self.different))
         for chunk in self.chunks():
             rest.extend(chunk[np.isin(chunk[column], chosen)])
         self.close()
-        self._file, self._written, self.different = rest.finished()
-
-    def finished(self) -> tuple[IO[bytes] | None, int, dict[str, set[int]]]:
-        """Its file, rows and values; nothing can be added any more."""
-        self._write()
-        return self._file, self._written, self.different
+        rest._write()
+        self._file, self._written, self.different = rest._file, rest._written, rest.different
 
     def splitters(self, key: Key) -> Ints:
-        """Keys that divide the rows into parts which fit into memory."""
+        """Return keys that divide the rows into parts that fit into memory."""
         if len(self) <= PART_ROWS:
             return np.zeros(0, np.int64)
         sampled = np.sort(np.concatenate([key(chunk)[::SAMPLED_ROWS].copy() for chunk in self.chunks()]))
         return np.unique(sampled[:: max(PART_ROWS // SAMPLED_ROWS, 1)][1:])
 
     def parts(self, key: Key, splitters: Ints, then: str = "") -> Iterator[Rows]:
-        """Sorted by key: one part more than there are splitters, each of rows from one splitter to the next.
+        """Yield the rows sorted by key, in one part more than there are splitters.
 
         Args:
-            key: Of each row.
-            splitters: As of ``splitters``, of this or of another table.
-            then: Of equal keys the one with the larger value of this column comes first.
+            key: Key of each row.
+            splitters: As of ``splitters``, of this or another table.
+            then: Among equal keys, larger values of this column come first.
         """
         for part in self._divided(key, splitters):
             keys = key(part)
@@ -121,7 +117,7 @@ class Spool:
             yield part[order]
 
     def sorted(self, key: Key) -> Iterator[Rows]:
-        """All rows by key, in parts; see ``parts``."""
+        """Yield all rows by key, in parts; see ``parts``."""
         return self.parts(key, self.splitters(key))
 
     def _divided(self, key: Key, splitters: Ints) -> Iterator[Rows]:
@@ -151,14 +147,14 @@ class Spool:
 
 
 class Cursor:
-    """Goes through sorted parts from one bound to the next."""
+    """Reads sorted parts from one bound to the next."""
 
     def __init__(self, parts: Iterator[Rows], column: str) -> None:
         self._parts, self._column = parts, column
         self._part: Rows | None = None
 
     def until(self, bound: int) -> Iterator[Rows]:
-        """The rows up to and including a bound, of those not yet given."""
+        """Yield the unread rows up to and including a bound."""
         while True:
             if self._part is None or not len(self._part):
                 self._part = next(self._parts, None)
@@ -173,8 +169,8 @@ class Cursor:
                 return
 
 
-def key_of(*names: str) -> Key:
-    (name,) = names
+def key_of(name: str) -> Key:
+    """Return the key that is a column."""
 
     def key(rows: Any) -> Ints:
         values: Ints = rows[name]

@@ -1,4 +1,4 @@
-"""Reads SQLite files of others: tables and columns that may be missing, values of any type."""
+"""Reads foreign SQLite files, with missing tables and columns, and values of any type."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from typing import Any
 
 from gputop.imports.gathered import ImportFileError
 
-# of SQLite's machine, after which a query is given up: a file may be made to last for ever
+# limit on steps of SQLite's virtual machine: a crafted file may loop for ever
 _STEPS = 200_000_000
-_STEPS_A_BYTE = 10  # of the file: an honest one takes less
+_STEPS_A_BYTE = 10  # more for large files; regular ones need less
 _EVERY = 1_000_000
-_CELL = 16 << 20  # bytes of a text: names are shorter, and a file with holes can say that it holds a gigabyte
+_CELL = 16 << 20  # bytes of a text: a sparse file can claim a gigabyte
 
 
 class Tables:
-    """A database that is only read, as a context."""
+    """A read-only database, as a context."""
 
     def __init__(self, path: str) -> None:
-        """Open it; nothing is written beside it."""
+        """Remember the path; nothing is ever written beside it."""
         self._path = path
         self._steps = 0
 
@@ -31,7 +31,7 @@ class Tables:
         try:
             self._most = _STEPS + _STEPS_A_BYTE * Path(self._path).stat().st_size
             self._database = sqlite3.connect(address, uri=True)
-            if sys.version_info >= (3, 11):  # which can say so
+            if sys.version_info >= (3, 11):  # earlier versions have no limit
                 self._database.setlimit(sqlite3.SQLITE_LIMIT_LENGTH, _CELL)
             self._database.text_factory = lambda data: data.decode("utf-8", "replace")
             self._database.set_progress_handler(self._step, _EVERY)
@@ -39,7 +39,10 @@ class Tables:
             names = self._database.execute("select name from sqlite_master where type = 'table'").fetchall()
         except (sqlite3.Error, OSError) as error:
             raise ImportFileError(f"{self._path} cannot be read as an SQLite database: {error}") from error
-        self.columns = {str(name): self._columns_of(str(name)) for (name,) in names}
+        self.columns = {
+            str(name): frozenset(str(row[1]) for row in self._run(f"pragma table_info({_quoted(str(name))})"))
+            for (name,) in names
+        }
         return self
 
     def __exit__(
@@ -51,11 +54,8 @@ class Tables:
         self._steps += _EVERY
         return int(self._steps > self._most)
 
-    def _columns_of(self, table: str) -> frozenset[str]:
-        return frozenset(str(row[1]) for row in self._run(f"pragma table_info({_quoted(table)})"))
-
     def rows(self, table: str, columns: Sequence[str], order: str = "") -> Iterator[dict[str, Any]]:
-        """The rows of a table, with None for columns that it does not have; none without the table."""
+        """Yield the rows of a table, with None for missing columns; none without the table."""
         if table not in self.columns:
             return
         there = [name for name in columns if name in self.columns[table]]
@@ -81,19 +81,19 @@ def _quoted(name: str) -> str:
 
 
 def handle(value: Any) -> int:
-    """The number of a stream, event or GPU; -1 where it is none, or CUPTI names none."""
+    """Return the number of a stream, event or GPU; -1 if invalid or unnamed by CUPTI."""
     number = whole(value, -1)
     return number if 0 <= number < (1 << 32) - 1 else -1
 
 
 def correlation_of(pid: int, value: Any) -> int:
-    """A correlation, which is a number of a process, as one of the whole trace; -1 where it is none."""
+    """Make a process's correlation unique in the trace; -1 if invalid."""
     number = whole(value, -1)
     return pid << 40 | number if 0 <= number < 1 << 40 else -1
 
 
 def whole(value: Any, otherwise: int = 0) -> int:
-    """A number of a cell that may hold anything; within 62 bits."""
+    """Return a cell of any type as an integer within 62 bits."""
     if isinstance(value, bool) or not isinstance(value, int | float) or value != value:
         return otherwise
     return max(min(int(value), (1 << 62) - 1), -(1 << 62)) if abs(value) < 1e30 else otherwise

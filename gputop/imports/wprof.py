@@ -1,8 +1,8 @@
-"""What ``wprof -R -J`` writes: a JSON object a line, of the scheduler, calls and kernels on one clock.
+"""Traces of ``wprof -R -J``: JSON lines of scheduler events, calls and kernels on one clock.
 
 A header, the stacks, then events in the order of time (wprof's JSON_SCHEMA.md). Times are seconds since the
-session began. Who is switched in tells how long it was off, in which state, and who woke it; so chains are as
-exact as in a recording of gputop's own, but for system calls, which are not in it.
+session began. A switch-in holds the time off the CPU, the state, and the waker, so chains are as exact as in
+gputop's own recordings, except for system calls, which it lacks.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from gputop.analysis.evidence.api_classes import (
     RANGE,
     WAIT,
 )
-from gputop.imports.gathered import GatheredTrace, ImportFileError
+from gputop.imports.gathered import FIRST_STACK, GatheredTrace, ImportFileError
 from gputop.imports.names import FRAME_KINDS, cleaned
 from gputop.imports.opened import unpacked
 from gputop.imports.sqlite_tables import correlation_of, handle, whole
@@ -60,21 +60,20 @@ _SYSCALL: Final = re.compile(r"__(x64|arm64)_sys_(\w+)")
 _FAULTS: Final = re.compile(
     r"(?:asm_)?exc_page_fault|do_user_addr_fault|do_page_fault|el0_da|handle_mm_fault"
 )
-_STACK: Final = 1 << 32
-_OF_WPROF: Final = 3  # which table a stack's number is of
+_OF_WPROF: Final = 3  # added to the numbers of its stacks
 _FRAMES: Final = 64
 _LONGEST: Final = 16 << 20  # bytes of a line
-_OFTEN: Final = 3  # times a process wakes another: not by chance
+_OFTEN: Final = 3  # wakeups of a process by another from which it counts as a partner
 
 
 def is_wprof(head: bytes) -> bool:
-    """Whether a file that begins so is wprof's."""
+    """True if a file with this head is wprof's."""
     line = head.partition(b"\n")[0]
     return line.startswith(b"{") and b'"timer_freq_hz"' in line and b'"stack_cnt"' in line
 
 
 def read_wprof(path: str, folder: str | None = None) -> GatheredTrace:
-    """Everything of such a file that gputop knows.
+    """Return the parts of such a file that gputop understands.
 
     Raises:
         ImportFileError: It is damaged.
@@ -112,7 +111,9 @@ class _Reader:
     def __init__(self, trace: GatheredTrace) -> None:
         self._trace = trace
         self._header: Mapping[str, Any] = {}
-        self._left: dict[int, tuple[int, int, int]] = {}  # of each thread: when, and who took its CPU
+        self._left: dict[
+            int, tuple[int, int, int]
+        ] = {}  # by thread: time, and the next process and thread on its CPU
         self._open: dict[tuple[int, str], list[tuple[int, str, int]]] = {}
         self._names: dict[int, str] = {}
         self._users: set[int] = set()  # processes that use CUDA
@@ -161,7 +162,7 @@ class _Reader:
                 self._trace.processes.setdefault(pid, {})["exited_ns"] = at
 
     def _task(self, task: Any) -> tuple[int, int]:
-        """(process, thread); 0 of a CPU that is idle."""
+        """(process, thread); 0 of an idle CPU."""
         if not isinstance(task, dict):
             return 0, 0
         pid, tid = whole(task.get("pid")), whole(task.get("tid"))
@@ -193,7 +194,7 @@ class _Reader:
             self._syscalls[number] = call
 
     def _syscall(self, names: list[str]) -> int | None:
-        """The system call in which a thread was by what the kernel ran for it; none: by a page fault."""
+        """The system call of a sleeping thread, from the kernel's frames; none: a page fault."""
         for name in reversed(names):
             if _FAULTS.match(name):
                 return NO_SYSCALL
@@ -204,7 +205,7 @@ class _Reader:
         return None
 
     def _switch(self, at: int, row: Mapping[str, Any]) -> None:
-        """Who is switched in was off its CPU up to now."""
+        """The thread switched in was off its CPU up to now."""
         prev, (pid, tid) = self._task(row.get("prev"))[1], self._task(row.get("next"))
         if tid:
             self._returned(at, row, pid, tid)
@@ -216,7 +217,7 @@ class _Reader:
         away = _ns(row.get("offcpu_dur"))
         begin = at - away if away is not None else left
         if begin is None or begin < 0:
-            return  # since when is not in the file
+            return  # its begin is not in the file
         state, woken = str(row.get("next_state", "")), _ns(row.get("waking_ts"))
         waker_pid, waker = self._task(row.get("waker"))
         flags = 0
@@ -291,7 +292,7 @@ class _Reader:
         self._trace.add_work(what, at - (_ns(row.get("dur")) or 0), at, name, **known)
 
     def _close(self, at: int, what: str, tid: int) -> None:
-        """The innermost of those that are open ends."""
+        """End the innermost open range."""
         held = self._open.get((tid, what))
         if held:
             begin, name, pid = held.pop()
@@ -299,7 +300,7 @@ class _Reader:
             self._trace.frame(FRAME_KINDS.index(what), begin, at, tid, name)
 
     def finish(self) -> None:
-        """Which processes it is about, and what is not known."""
+        """Determine the processes of interest, and the limits of the trace."""
         trace = self._trace
         for (tid, what), held in self._open.items():
             while held:
@@ -321,10 +322,10 @@ class _Reader:
         if not self._header.get("capture_cuda", True):
             trace.notes.append("wprof did not capture CUDA (-f cuda)")
         if self._broken:
-            trace.problems.append(f"{self._broken} events have no time that can be read, and are left out")
+            trace.problems.append(f"{self._broken} events without a readable time are left out")
         trace.notes.append(
-            "wprof records no system calls: what a sleeping thread waited for is known by who woke it and by "
-            "the kernel's functions where there are stacks"
+            "wprof records no system calls: the reason of a sleep is known by its waker and, with stacks, by "
+            "the kernel's functions"
         )
 
 
@@ -335,4 +336,4 @@ def _ns(seconds: Any) -> int | None:
 
 
 def _number(stack: int) -> int:
-    return _STACK * (stack + 1) + _OF_WPROF if 0 <= stack < 1 << 30 else 0
+    return FIRST_STACK * (stack + 1) + _OF_WPROF if 0 <= stack < 1 << 30 else 0

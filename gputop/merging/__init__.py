@@ -1,1 +1,1 @@
-"""Several recordings of one run as one: ranks of a machine, nodes of a job."""
+"""Merges recordings of one run: ranks of a machine, nodes of a job."""

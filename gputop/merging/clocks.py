@@ -1,4 +1,4 @@
-"""How far the clocks of two recordings are apart and how fast they drift, by what both saw."""
+"""Offset and drift between the clocks of two recordings, from common events."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ FASTEST: Final = 1e-3  # time servers change a clock by half of it at most
 
 
 def slope_of(time: Floats, apart: Floats) -> float:
-    """The share by which a difference grows: Theil and Sen's slope, of pairs that are far apart.
+    """Return the share by which a difference grows: Theil and Sen's slope, of distant pairs.
 
     Args:
-        time: When the difference was seen, ascending, ns.
-        apart: The difference then, ns; a few may be wrong.
+        time: Times of the differences, ascending, ns.
+        apart: The differences, ns; a few may be wrong.
     """
     half = len(time) // 2
     run = time[half : 2 * half] - time[:half]
@@ -29,24 +29,26 @@ def slope_of(time: Floats, apart: Floats) -> float:
     return float(np.median(rise[pairs] / run[pairs])) if pairs.any() else 0.0
 
 
-FEWEST: Final = 3  # collectives that both saw; fewer may be alike by chance
-MOST_SHIFT: Final = 200  # where a recording began in the middle, it may lack so many of the first ones
-_TRUST_NS: Final = 60_000_000_000  # wall clocks are off by more only where they are not synchronised
-_CLEAR: Final = 0.25  # so much nearer than the next one is what wall clocks mean
-_SAME_BOOT_NS: Final = 1_000_000_000  # older files name no boot: so near did one machine's clocks stay
+FEWEST: Final = 3  # common collectives; fewer may match by chance
+MOST_SHIFT: Final = 200  # first collectives that a recording may lack
+_TRUST_NS: Final = 60_000_000_000  # synchronised wall clocks differ by less
+_CLEAR: Final = 0.25  # the nearest fit must be this much nearer than the next one
+_SAME_BOOT_NS: Final = (
+    1_000_000_000  # for older files without a boot id: largest change of one machine's offset
+)
 
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """What leads from a part's clock to that of the whole.
+    """Conversion of a part's clock to that of the whole.
 
     Attributes:
-        later_ns: What is added to its times, at ``base_ns``.
-        error_ns: How far that may be off at most; None: unknown.
+        later_ns: To be added to its times, at ``base_ns``.
+        error_ns: Error bound; None: unknown.
         how: ``same``, ``collectives`` or ``wall``.
-        basis: What the error was derived from, in words.
-        drift: By how much more is added with each nanosecond since then: a share.
-        base_ns: A moment by the part's clock.
+        basis: Basis of the error, in words.
+        drift: Further addition for each nanosecond since ``base_ns``: a share.
+        base_ns: A moment of the part's clock.
     """
 
     later_ns: int
@@ -57,11 +59,11 @@ class Clock:
     base_ns: int = 0
 
     def at(self, ns: int) -> int:
-        """A moment of the part by the clock of the whole."""
+        """Convert a moment of the part to the clock of the whole."""
         return ns + self.later_ns + round(self.drift * (ns - self.base_ns))
 
     def moved(self, ns: Ints) -> Ints:
-        """The same of many."""
+        """Convert an array of moments."""
         if not self.drift:
             return ns + self.later_ns
         more: Ints = np.rint(self.drift * (ns - self.base_ns)).astype(np.int64)
@@ -70,13 +72,13 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """What must hold of the time that is added, by moments of the second clock.
+    """Bounds of the time to be added, by moments of the second clock.
 
     Attributes:
-        least: (moment, what is to be added at least).
-        most: (moment, what is to be added at most).
-        middle: (moment, what was usual), by moments.
-        count: Collectives that say so.
+        least: (moment, lower bound).
+        most: (moment, upper bound).
+        middle: (moment, typical value), by moments.
+        count: Number of collectives.
     """
 
     least: tuple[Ints, Ints]
@@ -87,7 +89,7 @@ class _Bounds:
 
 @dataclass(frozen=True, slots=True)
 class _Line:
-    """What is added: from ``low`` to ``high`` at a moment, and ``drift`` more for each nanosecond."""
+    """The time to be added: from ``low`` to ``high`` at ``base``, and ``drift`` more for each nanosecond."""
 
     base: int
     low: int
@@ -97,7 +99,7 @@ class _Line:
 
 
 def one_boot(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
-    """Whether two headers are of one boot of one machine."""
+    """True if two headers are of one boot of one machine."""
     boots = [section(header, "machine").get("boot") for header in (first, other)]
     if None not in boots:
         return boots[0] == boots[1]
@@ -108,7 +110,7 @@ def one_boot(first: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
 
 
 def _ahead(header: Mapping[str, Any]) -> int | None:
-    """How far the wall clock was ahead of CLOCK_MONOTONIC."""
+    """Offset of the wall clock from CLOCK_MONOTONIC."""
     clock = header.get("clock", {})
     if "realtime_ns" not in clock or "monotonic_ns" not in clock:
         return None
@@ -116,7 +118,7 @@ def _ahead(header: Mapping[str, Any]) -> int | None:
 
 
 def by_wall(first: Mapping[str, Any], other: Mapping[str, Any]) -> Clock | None:
-    """By the wall clocks of two headers; None where one tells none."""
+    """Return the conversion by the wall clocks of two headers; None if one has none."""
     ahead = [_ahead(header) for header in (first, other)]
     if ahead[0] is None or ahead[1] is None:
         return None
@@ -129,12 +131,12 @@ def by_wall(first: Mapping[str, Any], other: Mapping[str, Any]) -> Clock | None:
 
 
 def by_collectives(first: Sequence[Rank], other: Sequence[Rank], wall_ns: int | None) -> Clock | str:
-    """By the collectives that two recordings share; else why not, in words.
+    """Return the conversion by the collectives that two recordings share; else why there is none, in words.
 
     Args:
         first: Of the recording whose clock counts.
-        other: Of the one whose times are to be moved.
-        wall_ns: What the wall clocks say is to be added to those: it chooses where more than one fits.
+        other: Of the one whose times are to be converted.
+        wall_ns: Conversion by the wall clocks, to choose among several fits.
     """
     if not first or not other:
         return "they share no collectives"
@@ -156,19 +158,19 @@ def by_collectives(first: Sequence[Rank], other: Sequence[Rank], wall_ns: int | 
     if line is None:
         return "their collectives contradict each other: two jobs that do the same, or a clock that was set"
     if wall_ns is not None and not line.low - _TRUST_NS <= wall_ns <= line.high + _TRUST_NS:
-        return "what their collectives say is a minute off their wall clocks: they may be those of two jobs"
+        return "their collectives contradict their wall clocks by over a minute: they may be of two jobs"
     later = int(np.clip(line.usual, line.low, line.high))
     basis = f"by {sum(bounds.count for bounds in found)} collectives that both saw"
     if line.drift:
         basis += f", drifting by {1e6 * line.drift:+.2f} ppm"
     if chosen:
-        basis += "; which are the same their wall clocks say"
+        basis += ", matched by their wall clocks"
     error = max(later - line.low, line.high - later)
     return Clock(later, error, "collectives", basis, line.drift, line.base)
 
 
 def _nearest(known: list[tuple[_Line, _Bounds]], wall_ns: int | None) -> list[tuple[_Line, _Bounds]]:
-    """Of several ways in which collectives fit that one which wall clocks clearly mean; none without it."""
+    """The fit that the wall clocks clearly select, if any."""
     if wall_ns is None:
         return []
     far = [max(line.low - wall_ns, wall_ns - line.high, 0) for line, _bounds in known]
@@ -177,7 +179,7 @@ def _nearest(known: list[tuple[_Line, _Bounds]], wall_ns: int | None) -> list[tu
 
 
 def _shifts(one: Rank, two: Rank) -> list[int]:
-    """By how many collectives the second may be behind."""
+    """Candidate numbers of collectives by which the second is behind."""
     if one.whole and two.whole:
         return [0]
     most = min(MOST_SHIFT, max(len(one.what), len(two.what)) - FEWEST)
@@ -185,7 +187,7 @@ def _shifts(one: Rank, two: Rank) -> list[int]:
 
 
 def _bounds(one: Rank, two: Rank, shift: int) -> _Bounds | None:
-    """What two ranks say if so many are missing of the second; None where they are not the same."""
+    """Bounds for a shift; None if the collectives differ."""
     skip, other_skip = max(shift, 0), max(-shift, 0)
     count = min(len(one.what) - skip, len(two.what) - other_skip)
     here, there = slice(skip, skip + count), slice(other_skip, other_skip + count)
@@ -221,7 +223,7 @@ def _joined(found: Sequence[_Bounds]) -> _Bounds:
 
 
 def _line(bounds: _Bounds) -> _Line | None:
-    """The one difference, else the one that grows evenly, that keeps all bounds; None: there is none."""
+    """A constant difference, else a linear one, within all bounds; None if there is none."""
     time, usual = bounds.middle
     base = int(time[0])
     for drift in (0.0, slope_of((time - base).astype(np.float64), (usual - usual[0]).astype(np.float64))):

@@ -1,4 +1,4 @@
-"""Writes one recording of several: of the ranks of a machine, or of nodes."""
+"""Writes several recordings as one: ranks of a machine, or nodes."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from probes.samples import GpuData, listed_gpus, process_data, section
 from probes.schema import Kind, Records
 from probes.source import GPUS, Sample
 
-_FIRST_MARKS: Final = 8  # within which a command that the recorder started has begun
+_FIRST_MARKS: Final = 8  # marks within which a command of the recorder has begun
 _SAME: Final = Clock(0, 0, "same", "the same clock")
-# what is said once for a whole file must be the same of all parts
+# header fields that hold for a whole file must be equal in all parts
 _ALIKE: Final = ("source", "unproved", "states")
 
 
@@ -37,8 +37,8 @@ class MergedPart:
 
     Attributes:
         host: The number of its host, from 0 on.
-        clock: What leads from its clock to that of the whole.
-        pids: Processes of which it holds records.
+        clock: Conversion to the clock of the whole.
+        pids: Processes of its records.
     """
 
     session: Session
@@ -48,23 +48,23 @@ class MergedPart:
 
     @property
     def begin_ns(self) -> int:
-        """By the clock of the whole."""
+        """Its start, by the clock of the whole."""
         return self.clock.at(self.session.start_ns)
 
     @property
     def end_ns(self) -> int:
-        """Its last mark."""
+        """Its last mark, by the clock of the whole."""
         return self.clock.at(self.session.start_ns + self.session.duration_ns)
 
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """What was merged.
+    """Result of a merge.
 
     Attributes:
-        parts: In the order of their names.
+        parts: In the order of the paths.
         records: Records in the new file.
-        duration_ns: Of it.
+        duration_ns: Its duration.
     """
 
     parts: tuple[MergedPart, ...]
@@ -73,15 +73,14 @@ class Merged:
 
 
 def merge(paths: Sequence[str], output: str, progress: Progress = SILENT, *, force: bool = False) -> Merged:
-    """Writes the recording of several recorders as one.
+    """Write several recordings as one.
 
     Args:
-        paths: Of the recordings; clock and wall clock of the whole are those of the first one.
-        force: Takes the place of what is there, once it is whole.
+        paths: The recordings; the first one's clock and wall clock count for the whole.
+        force: Replace an existing file, once the new one is complete.
 
     Raises:
-        GputopError: One cannot be read; they cannot be one recording, the text says why; or the new one
-            cannot be written.
+        GputopError: One cannot be read, they cannot be merged, or the new one cannot be written.
     """
     if len(paths) > most_parts():
         raise GputopError(
@@ -128,11 +127,11 @@ def _check(sessions: Sequence[Session]) -> None:
                 "into a lake (gputop fleet ingest), or record with --detail full"
             )
         if one.header.get("merged") and len(sessions) > 1:
-            raise GputopError(f"{one.path} is merged already: merge what it was made of with the others")
+            raise GputopError(f"{one.path} is merged already: merge its parts with the others")
         if unlike := next((key for key in _ALIKE if one.header.get(key) != first.header.get(key)), None):
             raise GputopError(
-                f"{first.path} and {one.path} cannot be merged: what one of them says of itself ({unlike}: "
-                f"{one.header.get(unlike)!r}, of the other {first.header.get(unlike)!r}) would hold for both"
+                f"{first.path} and {one.path} cannot be merged: they differ in {unlike}, which holds for a "
+                f"whole file ({first.header.get(unlike)!r} and {one.header.get(unlike)!r})"
             )
         architectures = [section(session.header, "machine").get("architecture") for session in (first, one)]
         if architectures[0] != architectures[1]:
@@ -164,10 +163,10 @@ def _parts(sessions: Sequence[Session], progress: Progress) -> list[MergedPart]:
 
 
 def _imported_parts(sessions: Sequence[Session], progress: Progress) -> list[MergedPart]:
-    """Ranks of a job by what another tool wrote of each: no file names its machine's boot.
+    """Ranks of a job from other tools' traces, which do not identify the machine's boot.
 
-    Ranks whose GPUs are different ones are taken for those of one machine, in the order of their names: there
-    GPUs are numbered once. Wall clocks of one machine are one.
+    Ranks with different GPUs count as one machine, in the order of their paths, since GPUs are numbered once
+    on a machine. Wall clocks of one machine are one.
     """
     hosts: list[list[MergedPart]] = []
     for one in sessions:
@@ -190,7 +189,7 @@ def _imported_parts(sessions: Sequence[Session], progress: Progress) -> list[Mer
 
 
 def _beside(known: Sequence[MergedPart], one: Session, pids: frozenset[int]) -> bool:
-    """Whether a rank may be on the machine of these: other GPUs, other processes, a clock since 1970."""
+    """True if a rank may be on the machine of these: other GPUs, other processes, a clock since 1970."""
     return all(
         not _gpus(part.session) & _gpus(one)
         and not part.pids & pids
@@ -216,14 +215,14 @@ def _clock(first: Session, other: Session, progress: Progress) -> Clock:
         return found
     if wall is None:
         raise GputopError(
-            f"{first.path} and {other.path} are of two machines, and nothing says how far their clocks are "
-            f"apart: {found}, and one of them tells no wall clock"
+            f"{first.path} and {other.path} are of two machines whose clocks cannot be compared: "
+            f"{found}, and one of them has no wall clock"
         )
     return Clock(wall.later_ns, None, wall.how, f"{wall.basis}; {found}")
 
 
 def _check_shared(parts: Sequence[MergedPart]) -> None:
-    """No process may be in two parts at a time: its calls would be counted twice."""
+    """Raise if a process is in two parts at a time: its calls would be counted twice."""
     for place, one in enumerate(parts):
         for other in parts[:place]:
             both = one.pids & other.pids if one.host == other.host else frozenset()
@@ -240,7 +239,7 @@ def _source(
     part: MergedPart, parts: Sequence[MergedPart], number: int, start_ns: int, apis: Apis
 ) -> PartReader:
     session = part.session
-    beside: list[GpuData] = []  # the other GPUs of the machine, each told of by its own rank
+    beside: list[GpuData] = []  # other GPUs of the machine, each listed by its own rank
     if _is_imported(session):
         mates = [one.session for one in parts if one.host == part.host and one.session is not session]
         beside = [row for one in mates for row in listed_gpus(reader_of(one).newest(GPUS))]
@@ -258,7 +257,7 @@ def _source(
     )
     begun, ended = _complete(session, part.pids, asleep)
     if _is_imported(session):
-        begun = ended = True  # what a GPU did, its own rank's file tells
+        begun = ended = True  # GPU work is in the file of its own rank
     longer = [
         (one.begin_ns, one.end_ns)
         for row, one in enumerate(parts)
@@ -275,16 +274,14 @@ def _source(
         lost_before(session.header),
         hole_before=not begun,
         hole_after=not ended,
-        no_gpus=longer,  # one recorder of a host at a time tells of its GPUs: they would be there twice
+        no_gpus=longer,  # one recorder of a host at a time lists its GPUs, else they would appear twice
     )
 
 
 def _asleep(header: Mapping[str, Any]) -> int:
-    """How far time since boot is ahead of CLOCK_MONOTONIC."""
+    """Offset of time since boot from CLOCK_MONOTONIC."""
     clock = header.get("clock", {})
-    return (
-        int(clock.get("boottime_ns", 0)) - int(clock.get("monotonic_ns", 0)) if "boottime_ns" in clock else 0
-    )
+    return int(clock["boottime_ns"]) - int(clock.get("monotonic_ns", 0)) if "boottime_ns" in clock else 0
 
 
 def _complete(session: Session, pids: frozenset[int], asleep: int) -> tuple[bool, bool]:
@@ -300,7 +297,7 @@ def _complete(session: Session, pids: frozenset[int], asleep: int) -> tuple[bool
 
 
 def _born(records: Records) -> set[int]:
-    """Processes that were made, or whose program began."""
+    """Processes that were forked, or whose program began."""
     kind = records["kind"]
     made = (kind == np.uint8(Kind.FORK)) & (records["tid"] == records["pid"])
     return {int(pid) for pid in records["pid"][made | (kind == np.uint8(Kind.EXEC))].tolist()}
@@ -334,7 +331,7 @@ def _header(parts: Sequence[MergedPart], start_ns: int) -> dict[str, Any]:
 
 
 def _libraries(headers: Sequence[Mapping[str, Any]]) -> list[Any]:
-    """Each once."""
+    """Each library once."""
     found: dict[str, Any] = {}
     for header in headers:
         for row in header.get("libraries") or ():

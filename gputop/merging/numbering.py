@@ -1,14 +1,15 @@
-"""Numbers of a part of a merged recording as those of the whole: processes, CPUs, GPUs, stacks, times.
+"""Renumbers a part for a merged recording: processes, CPUs, GPUs, stacks, times.
 
-Processes of the first host keep their numbers; those of the second one are 10,000,000 higher, and so on. GPUs
-of the second host are 100 higher. Each part has CPUs of its own, so that its waits meet who ran on its CPUs,
-and its losses are found, as in its own file.
+Processes of the first host keep their numbers; those of the second are 10,000,000 higher, and so on. GPUs of
+the second host are 100 higher. Each part has CPUs of its own, so that waits meet occupants and losses are
+found as in its own file.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import numpy as np
@@ -42,30 +43,30 @@ from probes.stacks.stack_samples import is_kernel_number, kernel_address, kernel
 
 PIDS_APART: Final = 10_000_000  # more than there are process numbers: 4,194,304
 GPUS_APART: Final = 100
-_CPUS_APART: Final = (1000, 100)  # by how many parts there are: numbers of CPUs have 16 bits
-_STACK_MIX: Final = 0x9E3779B97F4A7C15 % 2**61  # what kind of number it is stands in the highest bits
-_RESERVED_STACKS: Final = 4  # numbers that say why there is no stack
+_CPUS_APART: Final = (1000, 100)  # by number of parts: CPU numbers have 16 bits
+_STACK_MIX: Final = 0x9E3779B97F4A7C15 % 2**61  # the highest bits hold the kind of number
+_RESERVED_STACKS: Final = 4  # numbers that are reasons for having no stack
 _PID_KEYS: Final = ("pid", "parent_pid", "namespace_pid")
 
 
 def most_parts() -> int:
-    """So many can be merged."""
+    """Return the largest number of recordings in a merge."""
     return (1 << 16) // _CPUS_APART[-1]
 
 
 @dataclass(frozen=True, slots=True)
 class PartOffset:
-    """Where a part lies in the whole.
+    """The place of a part in the whole.
 
     Attributes:
         part: Its number, from 0 on.
-        parts: How many there are.
+        parts: Number of parts.
         host: The number of its host, from 0 on.
-        clock: What leads from its times to those of the whole.
-        asleep_ns, whole_asleep_ns: How far time since boot is ahead of its clock, and of the whole's.
-        seen_since_ns: What begins after this, since boot by the part's clock, its recorder sees begin.
-        unseen_ns: What began before it is said to have begun before this, by the whole's clock.
-        beside: GPUs of its host that other parts tell of, where each tells of its own only.
+        clock: Conversion to the clock of the whole.
+        asleep_ns, whole_asleep_ns: Offsets of time since boot from its clock, and from the whole's.
+        seen_since_ns: Later begins were observed by its recorder (since boot, by the part's clock).
+        unseen_ns: Upper bound of earlier begins, by the whole's clock.
+        beside: GPUs of its host in other parts, if each part lists only its own.
     """
 
     part: int
@@ -80,7 +81,7 @@ class PartOffset:
 
 
 class Numbering:
-    """Renumbers items of a part as in the whole."""
+    """Renumbers items of a part."""
 
     def __init__(self, place: PartOffset, apis: Apis) -> None:
         self._place, self._apis = place, apis
@@ -90,38 +91,38 @@ class Numbering:
         self._mix = place.part * _STACK_MIX % 2**61
 
     def pid(self, number: int) -> int:
-        """A process or thread; 0 is nobody."""
+        """Renumber a process or thread; 0 is none."""
         return number + self._place.host * PIDS_APART if number > 0 else number
 
     def time(self, ns: int) -> int:
-        """A moment; 0 is none."""
+        """Convert a moment; 0 is none."""
         return self._place.clock.at(ns) if ns > 0 else ns
 
     def stack(self, number: int) -> int:
-        """A stack: two recorders may have given one number to two of them."""
+        """Renumber a stack, since two recorders may use one number for different stacks."""
         if number < _RESERVED_STACKS or not self._mix:
             return number
         mixed = number ^ self._mix
         return mixed if mixed >= _RESERVED_STACKS else number
 
     def shape(self, number: int) -> int:
-        """The shape of a launch: each part has numbers of its own; 0 is none."""
+        """Renumber a launch shape; 0 is none."""
         apart = (1 << 32) // self._place.parts
         return number + self._place.part * apart if 0 < number < apart else 0
 
     def item(self, item: Item) -> Item | None:
-        """The item; None where there is nothing left to tell."""
+        """Return the renumbered item; None if nothing of it is left."""
         return self._sample(item) if isinstance(item, Sample) else self.records(item)
 
     def records(self, records: Records, *, cut: bool = False) -> Records:
-        """Records as those of the whole.
+        """Return renumbered copies of records.
 
         Args:
-            records: They are not changed.
-            cut: They begin in the middle of a session: what was written before is not missing.
+            records: The records.
+            cut: They begin in the middle of a session, so earlier ones are not missing.
 
         Raises:
-            GputopError: A CPU has a number that no machine has.
+            GputopError: A CPU's number is impossible.
         """
         if cut:
             records = self._from_one(records)
@@ -176,7 +177,7 @@ class Numbering:
             rows[name][moved] += add
 
     def _from_one(self, records: Records) -> Records:
-        """Numbers of records from 1 on, by CPU: who looks for losses takes what is before for lost else."""
+        """Renumber records from 1 on, by CPU: earlier numbers would count as lost."""
         cpus, first = np.unique(records["cpu"], return_index=True)
         for cpu, row in zip(cpus.tolist(), first.tolist(), strict=True):
             self._first.setdefault(cpu, int(records["seq"][row]) - 1)
@@ -188,8 +189,12 @@ class Numbering:
     # -- samples --------------------------------------------------------------------------------------
 
     def _sample(self, sample: Sample) -> Sample | None:
-        change = _CHANGES.get(sample.kind)
-        data = dict(sample.data) if change is None else change(self, sample.data)
+        if columns := _COLUMNS.get(sample.kind):
+            changes = {name: partial(change, self) for name, change in columns.items()}
+            data: dict[str, Any] | None = self._columns(sample.data, **changes)
+        else:
+            change = _CHANGES.get(sample.kind)
+            data = dict(sample.data) if change is None else change(self, sample.data)
         return None if data is None else Sample(sample.kind, self.time(sample.time_ns), data)
 
     def _columns(self, data: Mapping[str, Any], **changes: Callable[[int], int]) -> dict[str, Any]:
@@ -217,9 +222,6 @@ class Numbering:
             changed["part"] = place.part
         return changed | ({"host": place.host} if place.host else {})
 
-    def _names(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(data, tid=self.pid, pid=self.pid)
-
     def _open(self, data: Mapping[str, Any]) -> dict[str, Any]:
         base = self._place.part * self._apart if self._place.parts > 1 else 0
         return self._columns(
@@ -234,11 +236,8 @@ class Numbering:
         )
 
     def op(self, number: int) -> int:
-        """A row of the table of functions; -1 is none."""
+        """Renumber a function; -1 is none."""
         return int(self._op[number]) if 0 <= number < len(self._op) else number
-
-    def _files(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(data, pid=self.pid)
 
     def _frames(self, data: Mapping[str, Any]) -> dict[str, Any]:
         changed = self._columns(data, pid=self.pid, stack=self.stack)
@@ -248,19 +247,11 @@ class Numbering:
                 changed["stack"][row] = kernel_number(self.pid(pid), kernel_address(pid, number))
         return changed
 
-    def _shapes(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(data, shape=self.shape)
-
-    def _places(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        return self._columns(data, time=self.time, tid=self.pid, pid=self.pid, stack=self.stack)
-
     def _gpus(self, data: Mapping[str, Any]) -> dict[str, Any]:
         reported = [row for row in data.get("gpus") or () if isinstance(row, dict)]
         rows = [self._gpu(row) for row in (*reported, *self._place.beside)]
         rows.sort(key=lambda row: int(row["index"]))
-        return (
-            {**data, "gpus": rows, "host": self._place.host} if self._place.host else {**data, "gpus": rows}
-        )
+        return {**data, "gpus": rows} | ({"host": self._place.host} if self._place.host else {})
 
     def _gpu(self, row: Mapping[str, Any]) -> dict[str, Any]:
         changed = dict(row)
@@ -283,7 +274,7 @@ class Numbering:
         return changed
 
     def gpu(self, index: int) -> int:
-        """NVML's number of a GPU; -1 is none."""
+        """Renumber a GPU of NVML; -1 is none."""
         return index + self._place.host * GPUS_APART if index >= 0 else index
 
     def _activity(self, data: Mapping[str, Any]) -> dict[str, Any]:
@@ -316,7 +307,7 @@ class Numbering:
 
 
 class Apis:
-    """The functions of all parts: a row of a part's table may be another one of the whole's."""
+    """The functions of all parts, whose tables may differ in order."""
 
     def __init__(self) -> None:
         self.rows: list[list[str]] = []
@@ -324,7 +315,7 @@ class Apis:
         self._written = 0
 
     def numbers(self, rows: Sequence[Sequence[Any]]) -> Any:
-        """The number in the whole of each row of a part's table."""
+        """Return the number in the whole of each row of a part's table."""
         known = []
         for row in rows:
             key = tuple(str(text) for text in row)
@@ -340,24 +331,32 @@ class Apis:
         return np.array(known, np.uint16)
 
     def payload(self) -> dict[str, Any] | None:
-        """The table, where it has grown since the last report."""
+        """Return the table if it has grown since the last call."""
         if len(self.rows) == self._written:
             return None
         self._written = len(self.rows)
         return {"rows": [list(row) for row in self.rows]}
 
 
+# kinds of samples that are lists of numbers
+_COLUMNS: Final[dict[str, dict[str, Callable[[Numbering, int], int]]]] = {
+    NAMES: {"tid": Numbering.pid, "pid": Numbering.pid},
+    FAULTS: {"tid": Numbering.pid, "pid": Numbering.pid},
+    FILES: {"pid": Numbering.pid},
+    RESIDENT: {"pid": Numbering.pid},
+    SHAPES: {"shape": Numbering.shape},
+    PLACES: {
+        "time": Numbering.time,
+        "tid": Numbering.pid,
+        "pid": Numbering.pid,
+        "stack": Numbering.stack,
+    },
+}
 _CHANGES: Final[dict[str, Callable[[Numbering, Mapping[str, Any]], dict[str, Any] | None]]] = {
     PROCESS: Numbering._process,
     CLIENT: Numbering._process,
-    NAMES: Numbering._names,
     OPEN: Numbering._open,
-    FAULTS: Numbering._names,
-    FILES: Numbering._files,
-    RESIDENT: Numbering._files,
     FRAMES: Numbering._frames,
-    SHAPES: Numbering._shapes,
-    PLACES: Numbering._places,
     GPUS: Numbering._gpus,
     ACTIVITY: Numbering._activity,
     CARRIED: Numbering._carried,

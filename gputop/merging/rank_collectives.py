@@ -1,4 +1,4 @@
-"""The collectives of a recording by rank, read part by part: when each was begun, and when it had ended."""
+"""The collectives of a recording by rank, read part by part: begin and proved end."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from gputop.api.session import Session, reader_of
 from gputop.api.stretches import MEMORY, filled, joined
 from gputop.parts.mapreduce import Segment
 
-# of these none ends at one rank before all ranks have begun it
+# none of these ends at one rank before all ranks have begun it
 OF_ALL: Final = ("ncclAllReduce", "ncclReduceScatter", "ncclAllGather", "ncclAlltoAll")
-_OP_SHIFT: Final = 60  # fewer bytes than this many bits say
+_OP_SHIFT: Final = 60  # numbers of bytes need fewer bits
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,9 +29,9 @@ class Rank:
 
     Attributes:
         what: Function and bytes of each, as one number.
-        begin: When its call began.
-        done: When it had ended for certain; FOREVER where no call waited.
-        whole: The first one is the first that the process made.
+        begin: Begin of its call.
+        done: When it had certainly ended; FOREVER if no call waited.
+        whole: The first one is the first of the process.
     """
 
     what: Ints
@@ -42,25 +42,25 @@ class Rank:
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    """The same of a part, by process and communicator, with the times in which records are missing."""
+    """The collectives of a part, by process and communicator, and stretches with missing records."""
 
     ranks: Mapping[tuple[int, int], Rank]
     lost: tuple[Ints, Ints]
 
 
 class _Meeting:
-    """Looks for them part by part (``gputop.parts.mapreduce.ChainedWork``)."""
+    """Finds them part by part (``gputop.parts.mapreduce.ChainedWork``)."""
 
     def __init__(self, session: Session) -> None:
         self._header = dict(session.header)
         self._marks = reader_of(session).marks
 
     def begin(self) -> Carried:
-        """Nothing is known before the recording."""
+        """Start with nothing known."""
         return Carried(Stretch(self._header))
 
     def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], _Part]]:
-        """What the next part must know, and how to look for those of this one."""
+        """Return the state for the next part, and the task of this one."""
         since = int(self._marks[segment.after_mark]) if segment.after_mark >= 0 else -FOREVER
         return filled(segment, before, lambda window, until_ns: _part_of(window.evidence(), since, until_ns))
 
@@ -73,12 +73,12 @@ class _Meeting:
         return _Part(ranks, (lost[0], lost[1]))
 
     def finish(self, whole: _Part) -> list[Rank]:
-        """Of each the longest run between two losses: they are numbered by how many came before."""
+        """Return the longest run without losses of each, since its number is a count from the first."""
         return [run for rank in whole.ranks.values() if len((run := _longest(rank, whole.lost)).begin)]
 
 
 def ranks_of(session: Session, progress: Progress = SILENT, memory: int = MEMORY) -> list[Rank]:
-    """The collectives that a recording holds, however long it is."""
+    """Return the collectives of a recording of any length."""
     work = _Meeting(session)
     return work.finish(joined(work, session, memory, progress))
 
@@ -118,7 +118,7 @@ def _behind(rank: Rank, later: Rank) -> Rank:
 def _longest(rank: Rank, lost: tuple[Ints, Ints]) -> Rank:
     begins, ends = np.sort(lost[0]), np.sort(lost[1])
     place = np.searchsorted(ends, rank.begin, side="right")
-    sure = place == np.searchsorted(begins, rank.begin, side="right")  # not while something was lost
+    sure = place == np.searchsorted(begins, rank.begin, side="right")  # not while records were lost
     if not sure.any():
         return Rank(rank.what[:0], rank.begin[:0], rank.done[:0], whole=False)
     run = int(np.bincount(place[sure]).argmax())

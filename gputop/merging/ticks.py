@@ -1,7 +1,7 @@
-"""The items of several recordings as those of one, tick by tick.
+"""Weaves the items of several recordings into one, tick by tick.
 
-The whole has marks of its own: where it has one between two marks of a part, that part's records up to it
-come before, the others after, and which of its threads are off their CPU then is what these records tell.
+The whole has its own marks. Between two marks of a part, its records are split at them, and its threads'
+states then follow from these records.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from gputop.merging.numbering import Numbering
 from probes.schema import ALIASED, Kind, Records, empty, join, select
 from probes.source import APIS, FRAMES, GPUS, HOLE, HOST, MACHINE, MARK, OPEN, SHAPES, Item, Sample
 
-_EARLY: Final = frozenset({APIS, FRAMES, SHAPES})  # what numbers stand for, told before the records
-_OF_MACHINE: Final = frozenset({GPUS, HOST, MACHINE})  # told by one part of each host
+_EARLY: Final = frozenset({APIS, FRAMES, SHAPES})  # definitions of numbers, which precede the records
+_OF_MACHINE: Final = frozenset({GPUS, HOST, MACHINE})  # from one part of each host
 _RUNNING: Final = {"off_since": 0, "queued_since": 0, "queue_cpu": 0, "op": -1, "call_since": 0}
 
 
 @dataclass(slots=True)
 class PartReader:
-    """A part as it is read.
+    """A part while it is read.
 
     Attributes:
         items_of: All of its items.
-        begin_ns, end_ns: Of it, by the clock of the whole.
+        begin_ns, end_ns: Its extent, by the clock of the whole.
         cut: It begins in the middle of a session, at whose mark so many events were ``lost_before``.
-        hole_before, hole_after: What is not recorded there may concern the whole.
+        hole_before, hole_after: Unrecorded time there may concern the whole.
         mark: Its newest mark.
         open: Its threads at that mark.
-        items: What is read and not told yet, up to ``ahead``, the mark that ends it, and ``open_ahead``.
-        no_gpus: Stretches of the whole's time in which another part tells of its host, as of its GPUs.
+        items: Items read but not yet yielded, up to the mark ``ahead`` with its threads ``open_ahead``.
+        no_gpus: Stretches in which another part covers its host, for instance its GPUs.
     """
 
     items_of: Iterator[Item]
@@ -53,7 +53,7 @@ class PartReader:
     ended: bool = False
 
     def until(self, moment: int) -> Iterator[Item]:
-        """What it tells up to a moment, but for marks and open threads."""
+        """Yield its items up to a moment, except marks and open threads."""
         while True:
             if self.ahead is None and not self._read():
                 return
@@ -66,14 +66,14 @@ class PartReader:
             self.items, self.ahead, self.open_ahead = [], None, None
 
     def rest(self) -> Iterator[Item]:
-        """What lies behind its last mark."""
+        """Yield the items after its last mark."""
         if self.ahead is None:
             self._read()
         yield from self.items
         self.items = []
 
     def _read(self) -> bool:
-        """Reads up to the next mark; False where there is none."""
+        """Read up to the next mark; False at the end."""
         if self.ended:
             return False
         early: list[Item] = []
@@ -85,17 +85,16 @@ class PartReader:
                     return True
                 if isinstance(changed, Sample) and changed.kind == OPEN:
                     self.open_ahead = changed
-                elif changed is not None and not (item.kind in _OF_MACHINE and self._others_report(changed)):
+                elif isinstance(changed, Sample) and not (
+                    item.kind in _OF_MACHINE
+                    and any(low <= changed.time_ns <= high for low, high in self.no_gpus)
+                ):
                     (early if item.kind in _EARLY else self.items).append(changed)
             else:
                 self.items.append(self.numbering.records(item, cut=self.cut))
         self.ended = True
         self.items = [*early, *self.items]
         return False
-
-    def _others_report(self, changed: Item) -> bool:
-        at = changed.time_ns if isinstance(changed, Sample) else 0
-        return any(low <= at <= high for low, high in self.no_gpus)
 
     def _split(self, moment: int) -> Iterator[Item]:
         for place, item in enumerate(self.items):
@@ -106,7 +105,7 @@ class PartReader:
                 yield item
                 continue
             after = np.flatnonzero(item["t_end"] > np.uint64(moment))
-            # what was written late stays late: its order is that of its numbers, by which losses are found
+            # late records stay late: losses are found by the order of their numbers
             cut = int(after[0]) if len(after) else len(item)
             if cut:
                 yield item[:cut]
@@ -118,7 +117,7 @@ class PartReader:
     # -- which threads are open -------------------------------------------------------------------------
 
     def rows(self, moment: int) -> Iterator[dict[str, Any]]:
-        """Its threads at a moment up to which it has been reported."""
+        """Yield its threads at a moment up to which its items have been yielded."""
         if self.mark is not None and (self.mark.time_ns == moment or (self.ended and self.ahead is None)):
             over = {"ended": 1} if self.mark.time_ns < moment else {}
             yield from ({**row, **over} for row in _rows(self.open))
@@ -139,11 +138,11 @@ def _rows(sample: Sample | None) -> Iterator[dict[str, Any]]:
 
 
 def _open_at(moment: int, later: dict[int, dict[str, Any]], records: Records) -> Iterator[dict[str, Any]]:
-    """The threads at a moment: by what they were at the mark after it, and the records in between.
+    """The threads at a moment, from their states at the next mark and the records in between.
 
     Args:
         moment: CLOCK_MONOTONIC.
-        later: By thread, as they were at that mark.
+        later: By thread, their states at that mark.
         records: All that ended in between, in order.
     """
     rows = records.view(ALIASED)
@@ -163,7 +162,7 @@ def _open_at(moment: int, later: dict[int, dict[str, Any]], records: Records) ->
             row["queued_since"] = 0
         if row.get("call_since", 0) > moment:
             row["op"], row["call_since"] = -1, 0
-    # whose record is written late is off its CPU until then, as far as a recorder can tell
+    # a thread counts as off its CPU until its record is written
     under_way = begin <= np.uint64(moment)
     for row in rows[(kind == np.uint8(Kind.OFFCPU)) & under_way]:
         thread = found.get(int(row["tid"]))
@@ -182,7 +181,7 @@ def _open_at(moment: int, later: dict[int, dict[str, Any]], records: Records) ->
 
 
 def _columns(rows: Sequence[Mapping[str, Any]]) -> dict[str, list[Any]]:
-    """Threads as columns; what one part tells and another does not is 0."""
+    """Threads as columns; missing values are 0."""
     names = dict.fromkeys(name for row in rows for name in row)
     return {name: [row.get(name, 0) for row in rows] for name in names}
 
@@ -191,12 +190,12 @@ class Weaver:
     """The items of the whole."""
 
     def __init__(self, sources: Sequence[PartReader], moments: Sequence[int], start_ns: int) -> None:
-        """Nothing is read yet.
+        """Read nothing yet.
 
         Args:
             sources: The parts; the wall clock is that of the first one.
             moments: The marks of the whole.
-            start_ns: When the whole begins.
+            start_ns: Start of the whole.
         """
         self._sources, self._moments, self._start_ns = sources, moments, start_ns
         self._wall_later: int | None = None
@@ -236,12 +235,12 @@ class Weaver:
 
 
 def _missing(source: PartReader, before: int, moment: int) -> bool:
-    """Whether between two marks something was not recorded that might concern the whole."""
+    """True if unrecorded time between two marks may concern the whole."""
     return (source.hole_before and before < source.begin_ns) or (source.hole_after and moment > source.end_ns)
 
 
 def moments_of(spans: Sequence[tuple[int, Sequence[int]]]) -> list[int]:
-    """The marks of the whole: about as many as of one part, and where each part begins and ends."""
+    """Return the marks of the whole: about as many as of one part, and each part's begin and end."""
     if len(spans) == 1:
         return [*spans[0][1]]
     start = min(begin for begin, _marks in spans)
