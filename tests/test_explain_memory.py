@@ -57,12 +57,12 @@ def peak_bytes(make: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
-def test_an_explanation_allocates_at_most_550_bytes_a_call() -> None:
+def test_an_explanation_allocates_at_most_500_bytes_a_call() -> None:
     busy = window()
     report = explained(busy).verdict.report
     assert report.steps is not None
     assert report.steps.count == PER_BURST * 10_000
-    assert peak_bytes(lambda: explained(busy)) / CALLS < 550
+    assert peak_bytes(lambda: explained(busy)) / CALLS < 500
 
 
 def test_a_checkpoint_allocates_a_tenth_of_that() -> None:

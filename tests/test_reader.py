@@ -232,15 +232,18 @@ def ended(pid: int) -> bool:
 def test_a_child_without_questions_ends_and_the_next_question_starts_another_one(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(file_reader, "FORK_S", 0.3)
-    monkeypatch.setattr(file_reader, "IDLE_S", 0.6)
+    monkeypatch.setattr(file_reader, "IDLE_S", 0.3)
     reader = file_reader.start(reader_child)
     try:
-        for _ in range(3):  # a fork, and two interpreters
+        took = []
+        for _ in range(4):  # a fork, and interpreters that are missed at once
+            began = time.monotonic()
             assert ended(reader.pid)
+            took.append(time.monotonic() - began)
             with untrusted_files.opened(runtime().path, runtime().identity) as file:
                 assert parsing.probes_of(runtime(), file)[0]
             assert not reader.problems
+        assert took[3] > 1, "twice as long each time"
     finally:
         file_reader.stop()
 

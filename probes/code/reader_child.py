@@ -30,7 +30,7 @@ _MOST_BYTES = 1 << 16  # of a request: it holds a path
 _MEMORY_BYTES = 1 << 30  # of address space, beside that of the start: the tables of the largest library
 _TALK_BYTES = 512 << 20  # of a process that keeps the functions of a file
 _TALK_CPU_S = 60  # of all its answers: some hundred thousand
-TALK_IDLE_S = 60.0  # without a question, after which a conversation ends; the next one begins another
+TALK_IDLE_S = 10.0  # without a question, after which a conversation ends; the next one begins another
 _SPARE_S = 8.0  # beyond its time a process that was given up ends: the waiting side counts slower
 
 

@@ -39,7 +39,7 @@ def at_work(pid: int) -> tuple[str, float]:
 
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
-FORK_S, IDLE_S = 5.0, 60.0  # without a question, after which the fork ends, or an interpreter
+IDLE_S, MOST_IDLE_S = 5.0, 60.0  # without a question, after which the child ends
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers not requested yet
 _MOST_ANSWER = 1 << 18  # bytes of a later answer: 32 names of 4 KB
@@ -68,8 +68,8 @@ class Reader:
     It neither reads nor opens anything itself, so it never has to be waited for.
 
     The first child is a fork, which keeps a copy of each page that this process changes, up to 40 MB. It ends
-    once nothing more is to be read at the start; the next question starts an interpreter, of 18 MB, which
-    ends as well when there is no other one.
+    once nothing more is to be read at the start; the next question starts an interpreter, of 18 MB. That ends
+    as well, after twice the time where it was missed soon.
 
     Attributes:
         problems: Sentences about abandoned files, to be reported.
@@ -92,6 +92,7 @@ class Reader:
         self._ready = False
         self._pid = -1
         self._sent_s = time.monotonic()
+        self._idle_s = IDLE_S
         self._over = threading.Event()
         self._fork()
         threading.Thread(target=self._end_idle, name="gputop-reader", daemon=True).start()
@@ -109,17 +110,18 @@ class Reader:
         theirs.close()
 
     def _end_idle(self) -> None:
-        left = FORK_S
+        left = self._idle_s
         while not self._over.wait(left):
             with self._lock:
-                idle_s = FORK_S if self._child is None else IDLE_S
-                left = self._sent_s + idle_s - time.monotonic()
+                left = self._sent_s + self._idle_s - time.monotonic()
                 if left <= 0:
                     self._end()
-                    left = IDLE_S
+                    left = self._idle_s
 
     def _spawn(self) -> None:
         """Another one: by now there are threads, which a fork would tear out of their work."""
+        if time.monotonic() - self._sent_s < MOST_IDLE_S:
+            self._idle_s = min(2 * self._idle_s, MOST_IDLE_S)
         self._channel, theirs = self._channels()
         with theirs:
             self._child = subprocess.Popen(

@@ -207,9 +207,8 @@ def one_after_the_other(
 def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> PieceTimes:
     """Return the measures of each piece."""
     begin, end = pieces.begin, pieces.until
-    threads, calls, slices = scene.evidence.threads, scene.evidence.calls, scene.evidence.slices
-    own = calls["pid"] == threads.pid[pieces.thread] if len(calls) else np.zeros(0, np.bool_)
-    launches = own & among(scene.evidence.group(calls), (Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE))
+    calls, slices = scene.evidence.calls, scene.evidence.slices
+    own = _own_calls(scene, pieces.thread)
     switched = (slices["row"] == pieces.thread) & ((slices["flags"] & OffFlag.BIRTH) == 0)
     forced = (slices["flags"] & OffFlag.INVOLUNTARY) != 0
     gaps = union(scene.gaps.begin, scene.gaps.end)
@@ -220,15 +219,32 @@ def piece_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> 
         waited=covered(_waits(scene, pieces.thread), begin, end) if len(begin) else begin,
         idle=covered(gaps, begin, end),
         calls=_count(calls["begin"][own], begin, end),
-        launches=_count(calls["begin"][launches], begin, end),
+        launches=_launches(scene, pieces),
         voluntary=_count(slices["begin"][switched & ~forced], begin, end),
         involuntary=_count(slices["begin"][switched & forced], begin, end),
-        causes={
-            number: covered(_bounds(scene, mask), begin, end) for number, mask in _by_cause(outcome).items()
-        },
+        causes=_cause_times(scene, outcome, pieces),
         count=pieces.count,
         between=pieces.between,
     )
+
+
+def _own_calls(scene: AttributionContext, thread: int) -> Mask:
+    calls = scene.evidence.calls
+    return calls["pid"] == scene.evidence.threads.pid[thread] if len(calls) else np.zeros(0, np.bool_)
+
+
+def _launches(scene: AttributionContext, pieces: Pieces) -> Ints:
+    calls = scene.evidence.calls
+    own = _own_calls(scene, pieces.thread)
+    own &= among(scene.evidence.group(calls), (Group.LAUNCH, Group.GRAPH, Group.COLLECTIVE))
+    return _count(calls["begin"][own], pieces.begin, pieces.until)
+
+
+def _cause_times(scene: AttributionContext, outcome: Outcome, pieces: Pieces) -> dict[str, Ints]:
+    return {
+        number: covered(_bounds(scene, mask), pieces.begin, pieces.until)
+        for number, mask in _by_cause(outcome).items()
+    }
 
 
 def measures(pieces: PieceTimes, times: float | Floats = 1.0) -> Measures:
@@ -428,11 +444,13 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
     steps, threads = scene.steps, scene.evidence.threads
     if steps is None:
         return None
-    pieces = piece_times(scene, outcome, by_step(steps))
+    pieces = by_step(steps)
     rows = np.zeros(len(pieces.begin), STEP)
     start = int(scene.evidence.header.get("start_ns", scene.evidence.start_ns))
     rows["begin"], rows["ns"], rows["count"] = pieces.begin - start, pieces.until - pieces.begin, 1
-    rows["waited"], rows["idle"], rows["launches"] = pieces.waited, pieces.idle, pieces.launches
+    rows["waited"] = covered(_waits(scene, steps.thread), pieces.begin, pieces.until)
+    rows["idle"] = covered(union(scene.gaps.begin, scene.gaps.end), pieces.begin, pieces.until)
+    rows["launches"] = _launches(scene, pieces)
     rows["pending"] = _pending(scene, pieces)
     hot: dict[str, Line] = {}
     if len(rows) >= FEWEST and _ends(rows, rows["ns"])[1] >= GROWN * _ends(rows, rows["ns"])[0]:
@@ -447,7 +465,7 @@ def loops_of(scene: AttributionContext, outcome: Outcome) -> Loops | None:
         steps.median_ns * steps.count,
         steps.usual_ns * steps.count,
         rows,
-        pieces.causes,
+        _cause_times(scene, outcome, pieces),
         hot,
         steps.together,
     )
@@ -519,7 +537,7 @@ def _growth(loops: Loops, findings: Sequence[Finding], *, gpus: bool) -> Growth 
     return Growth(int(rows["count"].sum()), int(first), int(last), longer_by, title, more, line)
 
 
-def _pending(scene: AttributionContext, pieces: PieceTimes) -> Ints:
+def _pending(scene: AttributionContext, pieces: Pieces) -> Ints:
     """Return the certain work of all GPUs together in each step, ns."""
     total = np.zeros(len(pieces.begin), np.int64)
     for span in scene.analysis.gpu.spans:
