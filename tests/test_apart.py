@@ -31,7 +31,7 @@ def test_a_new_list_is_not_shared() -> None:
 
 
 def test_a_new_field_that_cannot_be_copied_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"Later\.added is a bytearray_iterator: give it copy\(\)"):
+    with pytest.raises(TypeError, match=r"Later\.added is a bytearray_iterator without copy\(\)"):
         Later(iter(bytearray(b"ab"))).copy()
 
 

@@ -125,7 +125,7 @@ def test_totals_of_an_older_recorder_are_not_believed_where_the_records_show_mor
     older = {
         key: value for key, value in tally(recording()).payload().items() if key not in ("disk", "files")
     }
-    with pytest.raises(ValueError, match="not told by the gputop that wrote"):
+    with pytest.raises(ValueError, match="lack the files of waits"):
         Tally().merge(older)
     asleep = [*recording()[:2], wait(100, 30, flags=0), recording()[-1]]
     Tally().merge(

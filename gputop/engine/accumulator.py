@@ -1,8 +1,7 @@
-"""The one accumulator of calls and context switches, of a tick, a recording, or all time since a start.
+"""The accumulator of calls and context switches, of a tick, a recording, or all time since a start.
 
-Batches are filtered here and nowhere else. An accumulator is made of parts, each of which adds up one
-subject. The screen, ``stats``, the daemon and the recorder differ in the parts that they need and in when
-they read them.
+Batches are filtered here only. An accumulator is made of parts, one for each subject. The screen, ``stats``,
+the daemon and the recorder differ in their parts and in when they read them.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ Pairs = dict[Key, tuple[int, int]]  # two sums by key: count and ns, minor and m
 
 
 def add_pairs(sums: Pairs[Key], more: Mapping[Key, tuple[int, int]]) -> None:
-    """Adds to sums."""
+    """Add to sums, key by key."""
     for key, (first, second) in more.items():
         before = sums.get(key, (0, 0))
         sums[key] = before[0] + first, before[1] + second
 
 
 def summed_pairs(parts: Iterable[Pairs[Key]]) -> Pairs[Key]:
-    """The sums of several stretches."""
+    """Return the sums of several stretches."""
     sums: Pairs[Key] = {}
     for part in parts:
         add_pairs(sums, part)
@@ -38,36 +37,36 @@ def summed_pairs(parts: Iterable[Pairs[Key]]) -> Pairs[Key]:
 
 
 class Part:
-    """Sums of one subject. Records that a part does not override a method for do not concern it."""
+    """Sums of one subject; a part overrides the methods of the records that it needs."""
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records."""
+        """Add CALL records."""
 
     def add_offcpu(self, stays: Records) -> None:
-        """Adds OFFCPU records."""
+        """Add OFFCPU records."""
 
     def add_lives(self, lives: Records) -> None:
-        """Adds births and exits of threads."""
+        """Add births and exits of threads."""
 
     def add_sample(self, sample: Sample) -> None:
-        """Adds a sample, if it is of a kind that this part adds up."""
+        """Add a sample, if its kind concerns this part."""
 
     def payload(self) -> dict[str, Any]:
-        """The sums as plain data, for a file or another process."""
+        """Return the sums as plain data, for a file or another process."""
         return {}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what ``payload`` returned for the stretch that came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError: It is no such data, or more than there can be.
+            ValueError: The data are invalid, or exceed a limit.
         """
 
 
 class Accumulator:
     """Adds up records and samples in its parts.
 
-    Records other than calls are few: they are held back until ``settle``, and added at once.
+    Records other than calls are few: they are held back until ``settle`` and added together.
 
     Attributes:
         events: Records so far.
@@ -79,7 +78,7 @@ class Accumulator:
         self._held: list[Records] = []
 
     def add(self, records: Records) -> None:
-        """Adds a batch, which must not change before ``settle``."""
+        """Add a batch, which must not change before ``settle``."""
         self.events += len(records)
         called = records["kind"] == _CALL
         made = int(np.count_nonzero(called))
@@ -91,7 +90,7 @@ class Accumulator:
             self._held.append(select(records, ~called) if made else records)
 
     def settle(self) -> Records | None:
-        """Adds the records that were held back, and returns them."""
+        """Add the records that were held back, and return them."""
         if not self._held:
             return None
         others = self._held[0] if len(self._held) == 1 else join(self._held)
@@ -110,7 +109,7 @@ class Accumulator:
         return others
 
     def add_sample(self, sample: Sample) -> None:
-        """Adds a sample in the parts that its kind concerns."""
+        """Add a sample to the parts that its kind concerns."""
         for part in self._parts:
             part.add_sample(sample)
 
@@ -121,10 +120,10 @@ class Accumulator:
         return data
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what ``payload`` returned for the stretch that came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError: It is no such data, or more than there can be.
+            ValueError: The data are invalid, or exceed a limit.
         """
         self.events += int(data["events"])
         for part in self._parts:

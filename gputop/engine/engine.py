@@ -1,7 +1,7 @@
-"""Turns items into frames. The same code serves live sources and session files.
+"""Turns items into frames, of live sources and session files alike.
 
-A frame depends only on: the records that came between the marks of its window, the facts that came
-before its mark, and the samples of its history. So a seek feeds just those and gives the same frame.
+A frame depends only on the records between the marks of its window, the facts before its mark, and the
+samples of its history. So a seek that feeds just these yields the same frame.
 """
 
 from __future__ import annotations
@@ -28,21 +28,18 @@ from gputop.engine.threads.occupancy import OccupancyWindow
 from gputop.engine.threads.switches import OpenThreads, ThreadTick, TickThreads, states_of
 from gputop.engine.wallclock import WallClock
 from gputop.format import format_ns
-from probes.samples import lost_until, sample_data, section
-from probes.schema import LOSS_KINDS
+from probes.samples import sample_data, section
 from probes.source import COUNTERS, GPUS, MARK, OPEN, OTHERS, PLACES, SUMS, Item, Sample
 
-WINDOW_NS = 2_000_000_000  # what rates, percentiles and storms refer to
+WINDOW_NS = 2_000_000_000  # of rates, percentiles and storms
 HISTORY_MARKS = 240  # a minute at 4 Hz, for the utilisation graphs
 _MOST_TICKS = 1024  # of a window, which is shorter then: twenty marks a second are usual
 _JITTER_NS = 50_000_000  # marks come a little late; a window of 2 s is eight ticks of 250 ms at 4 Hz
-
-
-_MOST_HZ = 1000.0  # no recorder has marks so often
+_MOST_HZ = 1000.0  # a higher rate in a header is invalid
 
 
 class _OpenTick(Accumulator):
-    """What the tick that is open adds up to so far."""
+    """The sums of the open tick so far."""
 
     def __init__(self, since_ns: int, calls: CallWindow, kernels: KernelCounts, callers: Callers) -> None:
         self.lines, self.threads, self.faults = LineSums(), TickThreads(since_ns), FaultSums()
@@ -55,11 +52,11 @@ class _OpenTick(Accumulator):
 
 
 class Engine:
-    """Feeds on items; ``frame`` builds the frame of the newest mark.
+    """Consumes items; ``frame`` builds the frame of the newest mark.
 
     Args:
         header: The source's header.
-        window_ns: Length of the window; marks closer than it are all in it.
+        window_ns: Length of the window, of the marks within it.
     """
 
     def __init__(self, header: Mapping[str, Any], window_ns: int = WINDOW_NS) -> None:
@@ -88,7 +85,7 @@ class Engine:
         return _OpenTick(since_ns, self._calls, self._kernels, self._callers)
 
     def feed(self, item: Item) -> bool:
-        """Consumes one item; True when it closed a tick, so that ``frame`` has something new."""
+        """Consume one item; True when it closed a tick, so that there is a new frame."""
         if not isinstance(item, Sample):
             self._now.add(item)
             return False
@@ -158,12 +155,10 @@ class Engine:
         self._now = self._open_tick(mark_ns)
 
     def frame(self) -> Frame:
-        """The frame of the newest mark. Needs at least one mark."""
+        """Return the frame of the newest mark. Needs at least one mark."""
         assert self._mark is not None
         mark, data = self._mark, sample_data(self._mark, MARK) or {}
         window_ns = max(mark.time_ns - self._ticks[0].since_ns, 1)
-        before = self._lost_before
-        lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
         gpu_rows = nvml_rows.gpu_rows(self._gpus, self._history, mark.time_ns, self.facts)
         window = rows.FrameWindow(
             list(self._ticks),
@@ -175,7 +170,7 @@ class Engine:
             nvml_rows.devices(self._gpus),
             self._counted,
             fill_of(self._gpus) if self._gpus is not None else None,
-            scheduled=self._header.get("source") is None,  # no trace of other tools tells all of it
+            scheduled=self._header.get("source") is None,  # traces of other tools have no complete states
             resident=self._host.resident(mark.time_ns),
             use=use_of(gpu_rows),
             watts=watts_of(gpu_rows),
@@ -193,10 +188,7 @@ class Engine:
             utc_offset_s=int(clock.get("utc_offset_s", 0)),
             rate_hz=_rate_hz(self._header),
             clock=begun.joined(self.facts.clock) if begun is not None else self.facts.clock,
-            lost=Lost(
-                sum(lost.get(kind, 0) for kind in LOSS_KINDS),
-                tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS),
-            ),
+            lost=Lost.since(self._lost_before, mark),
             own_cpu_percent=self._own_cpu_percent(),
             own_rss_bytes=int(data.get("own_rss_bytes", 0)),
             events_per_second=sum(tick.events for tick in self._ticks) * 1e9 / window_ns,
@@ -220,28 +212,28 @@ class Engine:
         )
 
     def _not_kept(self) -> tuple[str, ...]:
-        """Of a recording that keeps every record of some time only."""
+        """A note about time of which only sums were recorded."""
         sums = sum(tick.mark_ns - tick.since_ns for tick in self._ticks if not tick.kept)
         if not sums:
             return ()
         return (
             f"the records of {format_ns(sums)} of this window were not kept (record --detail): calls, "
-            "histograms and switches are exact sums, who took which CPU and why the GPU waited is not known",
+            "histograms and switches are exact sums; occupants of CPUs and causes of idle time are not known",
         )
 
     def _own_cpu_percent(self) -> float:
-        """Of the window, as the rates are: the last tick of a session may be a few ms of ending it."""
+        """Over the window, since the last tick of a session may be a few ms of its end."""
         ticks = [tick for tick in self._ticks if not tick.starting] or list(self._ticks)
         spent = sum(tick.own_cpu_percent * (tick.mark_ns - tick.since_ns) for tick in ticks)
         return round(spent / max(sum(tick.mark_ns - tick.since_ns for tick in ticks), 1), 2)
 
     def _of_driver(self, key: str) -> str:
-        """A version that NVML may have told only after the session had begun."""
+        """A version that NVML may have reported only after the start of the session."""
         data = sample_data(self._gpus, GPUS) if self._gpus is not None else None
         return str((data or {}).get(key, ""))
 
 
 def _rate_hz(header: Mapping[str, Any]) -> float:
-    """How often a recording has a mark, 0 where its header does not say so in earnest."""
+    """Marks per second of a recording, 0 if its header has no valid rate."""
     rate = float(header.get("rate_hz", 0))
     return rate if 0 < rate <= _MOST_HZ else 0.0

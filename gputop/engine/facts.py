@@ -1,4 +1,4 @@
-"""Who is who: process facts, thread names, API names, problems and notes, from samples."""
+"""Process metadata, thread names, API names, problems and notes, from samples."""
 
 from __future__ import annotations
 
@@ -15,36 +15,35 @@ from probes.shapes import Shapes
 from probes.source import APIS, CLIENT, FRAMES, GPUS, MARK, SHAPES, Sample
 
 EXITED_SHOWN = 32  # exited processes that stay listed, the newest ones
-PASSING_NS = 1_000_000_000  # an ended process without CUDA calls is listed if it lived this long
+PASSING_NS = 1_000_000_000  # least lifetime of a listed process that ended without CUDA calls
 _NOTES_SHOWN = 8
-# A window that names processes is shorter: an ended one that is not listed is nowhere to be seen then.
-_KEPT_NS = 10_000_000_000
+_KEPT_NS = 10_000_000_000  # longer than any window: an ended process that is not listed is in none then
 MOST_ENDED = 2048  # ended within that time; 200 a second
-SWEEP_AFTER = 256  # processes ended: sweeping costs the more, the more are known
+SWEEP_AFTER = 256  # ended processes: the cost of a sweep grows with the number of known ones
 
 
 class Facts:
-    """Grows with each sample; forgets only in ``forget``, so all facts before a mark may be fed at once."""
+    """Metadata from samples; only ``forget`` drops any: all facts before a mark may be consumed at once."""
 
     def __init__(self) -> None:
         self.stacks = Stacks()
         self.shapes = Shapes()
         self._known = Known()
         self._apis: list[tuple[str, str]] = []
-        self._ended = 0  # told since the last sweep
+        self._ended = 0  # reported since the last sweep
         self.clock: WallClock | None = None  # at the marks so far
 
     def copy(self) -> Facts:
-        """Facts that grow apart from these."""
-        return apart(self, shared=("stacks", "shapes", "clock"))  # what their numbers stand for never changes
+        """Return an independent copy."""
+        return apart(self, shared=("stacks", "shapes", "clock"))  # the meaning of their numbers never changes
 
     @property
     def processes(self) -> dict[int, ProcessData]:
-        """Of the watched ones, by process number."""
+        """The watched processes, by number."""
         return self._known.processes
 
     def consume(self, sample: Sample) -> None:
-        """Consumes a sample; kinds that are not facts are ignored."""
+        """Consume a sample; other kinds are ignored."""
         if (process := process_data(sample)) is not None:
             self._ended += self._known.merge_process(process).get("exited_ns") is not None
             return
@@ -60,14 +59,14 @@ class Facts:
             self.clock = (self.clock or WallClock(ahead, ahead)).seen(sample.time_ns, wall_ns)
 
     def of(self, pid: int) -> ClientData | None:
-        """What is known of a process, watched or only a user of a GPU; None where nothing was told of it."""
+        """Return the metadata of a process, watched or only a user of a GPU; None if unknown."""
         sample = self._known.clients.get(pid)
         return self.processes.get(pid) or (None if sample is None else sample_data(sample, CLIENT))
 
     def forget(self, now_ns: int) -> None:
-        """Drops processes that ended long before a moment and are listed nowhere, and their threads' names.
+        """Drop processes that ended long before a moment and are listed nowhere, with their threads' names.
 
-        Where it is called at some marks only, all that can be seen is the same.
+        The marks at which it is called make no visible difference.
         """
         if self._ended < SWEEP_AFTER:
             return
@@ -81,31 +80,31 @@ class Facts:
         self.stacks.forget(gone)
 
     def api(self, op: int) -> tuple[str, str]:
-        """(name, layer) of a row of the API table."""
+        """Return (name, layer) of a row of the API table."""
         return self._apis[op] if 0 <= op < len(self._apis) else (f"function {op}", "unknown")
 
     def thread_name(self, tid: int, pid: int = 0) -> str:
-        """The thread's name, else that of its process, else its number; the idle task is "idle"."""
+        """Return a thread's name, else that of its process, else its number; the idle task is "idle"."""
         if tid == 0:
             return "idle"
         known = self._known.names.get(tid)
         return known[1] if known is not None else self._process_name(pid) or str(tid)
 
     def process_name(self, pid: int) -> str:
-        """The process's name, else that of one of its threads, else its number."""
+        """Return a process's name, else that of one of its threads, else its number."""
         return self._process_name(pid) or str(pid)
 
     def process_title(self, pid: int) -> str:
-        """``train.py (4242)``; a number alone is no name."""
+        """Return ``train.py (4242)``, or ``an unnamed process (4242)``."""
         return f"{self._process_name(pid) or 'an unnamed process'} ({pid})"
 
     def thread_title(self, tid: int, pid: int = 0) -> str:
-        """The same of a thread."""
+        """Return the same of a thread."""
         name = self.thread_name(tid, pid)
         return f"{name if name != str(tid) else 'an unnamed thread'} ({tid})"
 
     def _process_name(self, pid: int) -> str:
-        """What is known of it; a thread that was over before it could be read has the name of its process."""
+        """The name of a process, else of its main thread, else of any thread; ""."""
         if not pid:
             return ""
         if name := (self.of(pid) or {}).get("name"):
@@ -117,7 +116,7 @@ class Facts:
         return next((name for owner, name in names.values() if owner == pid), "")
 
     def frameworks(self, pid: int) -> frozenset[Framework]:
-        """What the process has loaded, by the files on its stacks and the names of its threads."""
+        """Return the frameworks of a process, by the files on its stacks and the names of its threads."""
         loaded = self.stacks.frameworks(pid)
         names = self._known.names.values()
         if Framework.TORCH in loaded or not any(
@@ -127,28 +126,28 @@ class Facts:
         return loaded | {Framework.TORCH}
 
     def watched(self) -> list[ProcessData]:
-        """Processes to list: all that live, and the newest that ended."""
+        """Return the processes to list: all that live, and the newest that ended."""
         rows = [row for row in self.processes.values() if row.get("watched") and not _passing(row)]
         ended = sorted((row for row in rows if row.get("exited_ns") is not None), key=_exited)
         dropped = {row["pid"] for row in ended[:-EXITED_SHOWN]} if len(ended) > EXITED_SHOWN else set()
         return [row for row in rows if row["pid"] not in dropped]
 
     def problems(self, gpus: Sample | None) -> tuple[str, ...]:
-        """Sentences about what cannot be observed."""
+        """Return sentences about missing data."""
         data = sample_data(gpus, GPUS) if gpus is not None else None
         error = str((data or {}).get("error", ""))
         texts = [text_of(sample) for sample in self._known.problems.values()]
         return (*filter(None, texts), *((f"NVML: {error}",) if error else ()))
 
     def notes(self) -> tuple[str, ...]:
-        """The newest notes; those of libraries give way, of which each container may have its own."""
+        """Return the newest notes, those about libraries last: each container may have its own."""
         notes = [*self._known.notes]
         newest = sorted(range(len(notes)), key=lambda row: ("layer" in notes[row].data, -row))
         return tuple(text_of(notes[row]) for row in sorted(newest[:_NOTES_SHOWN]))
 
 
 def _passing(row: ProcessData) -> bool:
-    """A helper of a wrapper or a build: ended soon and never called CUDA. It is not shown."""
+    """True for a helper of a wrapper or a build, which is not listed: it ended soon and never called CUDA."""
     if row.get("exited_ns") is None or row.get("called", True):
         return False
     return _exited(row) - int(row.get("seen_ns", 0)) < PASSING_NS
@@ -159,9 +158,9 @@ def _exited(row: ProcessData) -> int:
 
 
 def began_ns(process: Mapping[str, Any], header: Mapping[str, Any]) -> int | None:
-    """When a process began, ns of CLOCK_MONOTONIC, to a hundredth of a second; None where unknown.
+    """Return when a process began, ns of CLOCK_MONOTONIC, to a hundredth of a second; None where unknown.
 
-    It is counted since the machine's start, with the time for which that slept.
+    /proc counts it since the machine's boot, with suspend time.
     """
     begun, clock = process.get("start_ns"), header.get("clock", {})
     if begun is None or "boottime_ns" not in clock:
@@ -170,7 +169,7 @@ def began_ns(process: Mapping[str, Any], header: Mapping[str, Any]) -> int | Non
 
 
 def lost_before(header: Mapping[str, Any]) -> dict[str, int]:
-    """Events by kind that were lost before what begins in the middle of a session; empty for a whole one."""
+    """Return events by kind that were lost before a part of a session; empty for a whole one."""
     cut = header.get("cut")
     lost = cut.get("lost") if isinstance(cut, Mapping) else None
     return {str(kind): int(count) for kind, count in lost.items()} if isinstance(lost, Mapping) else {}

@@ -1,4 +1,4 @@
-"""State of sums: forked, and packed into bytes."""
+"""Copies of mutable state; integer rows as bytes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ _NEVER_CHANGE = (int, float, str, bytes, bool, frozenset, tuple, type(None))
 
 
 def apart(one: T, shared: Collection[str] = ()) -> T:
-    """A copy of an object whose fields are copied, too, one level deep.
+    """Return a copy of an object and its fields, one level deep.
 
     Args:
-        one: What is copied. What its lists and tables hold is taken to never change.
-        shared: Its fields that both go on with.
+        one: The object; the contents of its lists and tables must not change.
+        shared: Fields that are not copied.
 
     Raises:
-        TypeError: A field holds what can change and has no ``copy()``.
+        TypeError: A field is mutable and has no ``copy()``.
     """
     other = copy.copy(one)
     for name, value in vars(one).items():
@@ -28,31 +28,31 @@ def apart(one: T, shared: Collection[str] = ()) -> T:
             continue
         if not hasattr(value, "copy"):
             kind = type(value).__name__
-            raise TypeError(f"{type(one).__name__}.{name} is a {kind}: give it copy(), or name it as shared")
+            raise TypeError(f"{type(one).__name__}.{name} is a {kind} without copy(): add that, or share it")
         setattr(other, name, value.copy())
     return other
 
 
-# Rows of integers as bytes and back: how sums are told to a file, or to another process.
+# Rows of integers as bytes and back, for files and other processes.
 
 _MOST = 1 << 20  # rows of one kind
 
 
 def packed(rows: list[tuple[int, ...]]) -> bytes:
-    """Rows of integers, column by column, which compresses well."""
+    """Return rows of integers as bytes, column by column, which compresses well."""
     return np.array(rows, "<i8").T.tobytes() if rows else b""
 
 
 def signed(number: int) -> int:
-    """A number of 64 bits as one with a sign."""
+    """Return an unsigned number of 64 bits as a signed one."""
     return (number + 2**63) % 2**64 - 2**63
 
 
 def unpacked(data: Mapping[str, Any], name: str, width: int) -> list[list[int]]:
-    """Rows of so many integers.
+    """Return rows of so many integers.
 
     Raises:
-        ValueError: They are not there, or too many.
+        ValueError: They are missing, or too many.
     """
     body = data[name]
     if not isinstance(body, bytes) or len(body) % (8 * width) or len(body) > 8 * width * _MOST:
@@ -62,5 +62,5 @@ def unpacked(data: Mapping[str, Any], name: str, width: int) -> list[list[int]]:
 
 
 def pairs_of(data: Mapping[str, Any], name: str) -> list[tuple[int, int]]:
-    """Rows of two."""
+    """Return rows of two integers."""
     return [(first, second) for first, second in unpacked(data, name, 2)]

@@ -1,7 +1,7 @@
-"""The immutable frame: everything one screen, one ``--once`` or one JSON object shows.
+"""The immutable frame: the content of one screen, one ``--once`` or one JSON object.
 
-Frames are made by the engine from items (probes/source.py) and are equal for a live run and its
-replay. Units are in the names; ``None`` means it could not be known.
+The engine makes frames from items (probes/source.py); those of a live run and its replay are equal. Units are
+in the names; ``None``: unknown.
 """
 
 from __future__ import annotations
@@ -20,6 +20,9 @@ from gputop.engine.host_figures import HostRow
 from gputop.engine.threads.fault_sums import Faults
 from gputop.engine.wallclock import WallClock
 from probes import api
+from probes.samples import lost_until
+from probes.schema import LOSS_KINDS
+from probes.source import Sample
 
 SCHEMA: Final = "gputop.frame/1"
 OFF_CPU = "off-CPU"  # in place of a function where a line waits between two calls
@@ -28,7 +31,7 @@ LAUNCHES_BELOW = frozenset(row.name for row in api.TABLE if row.shape and row.la
 
 
 def stacks_recorded(header: Mapping[str, Any]) -> str:
-    """The calls whose stacks a session holds, by its header: all, slow or off."""
+    """Return the calls whose stacks a session has, by its header: all, slow or off."""
     choice = str(header.get("lines", "off"))
     return "slow" if choice == "costly" else choice  # its former name
 
@@ -52,7 +55,7 @@ class CallTotals:
     @property
     @marked(Mark())
     def at_most(self) -> bool:
-        """Whether its times may be those of the calls around it (``CallFlag.WITHIN``), so its own at most."""
+        """True if its times may be those of the calls around it (``CallFlag.WITHIN``), an upper bound."""
         return self.nested and self.api in LAUNCHES_BELOW
 
 
@@ -66,13 +69,13 @@ class CallRow(CallTotals):
 
 
 def call_totals(rows: tuple[CallRow, ...]) -> list[dict[str, Any]]:
-    """Calls without what a window alone has."""
+    """Return calls without the fields of a window."""
     return [document(row, CallTotals) for row in rows]
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """A part of a whole that somebody had: who occupied a CPU that others waited for."""
+    """The share of one occupant of a CPU for which others waited."""
 
     pid: int
     tid: int
@@ -119,9 +122,9 @@ class WaitRow:
 
 @dataclass(frozen=True, slots=True)
 class StackRow:
-    """The calls of one function, or the waits between calls (OFF_CPU), that came from one stack.
+    """The calls of one function, or the waits between calls (OFF_CPU), from one stack.
 
-    Without frames: of all stacks that have no row of their own; with none but ``UNPLACED``: of unknown ones.
+    Without frames: all stacks without a row of their own; only ``UNPLACED``: unknown ones.
     """
 
     frames: tuple[Line, ...]  # from the innermost on
@@ -132,7 +135,7 @@ class StackRow:
 
 @dataclass(frozen=True, slots=True)
 class SampleRow:
-    """How often a thread that ran between two calls was seen at a line."""
+    """Samples of running threads between two calls at a line."""
 
     line: Line
     count: int
@@ -149,13 +152,13 @@ class ProcessRow:
     user: str
     start_ns: int
     exited_ns: int | None  # CLOCK_MONOTONIC of its end
-    gpus: tuple[int, ...] | None  # NVML's indices; None when they are not known
-    gpu_memory_bytes: int | None  # None when NVML does not report
+    gpus: tuple[int, ...] | None  # NVML's indices; None if unknown
+    gpu_memory_bytes: int | None  # None if NVML does not report it
     calls_per_second: Annotated[float, NULLABLE]  # outermost calls only
     top_api: str  # the API with most time in outermost calls, "" without calls
     top_api_ns_per_second: Annotated[float, NULLABLE]
     top_api_p99_ns: Annotated[int, NULLABLE]
-    # what its threads did; None where not observed, as in a trace that was imported
+    # of its threads; None where not observed, as in an imported trace
     voluntary_per_second: float | None
     involuntary_per_second: float | None
     runnable_percent: float | None  # sum over its threads; 100 is one thread waiting for a CPU all the time
@@ -163,31 +166,29 @@ class ProcessRow:
     on_cpu_percent: float | None  # sum over its threads, as top shows it
     calls: tuple[CallRow, ...]
     threads: tuple[ThreadRow, ...]
-    gpus_source: GpusSource = (
-        ""  # nvml: its process list; calls: the devices that CUDA calls named; "": not known
-    )
-    gpus_unknown: str = ""  # why they are not known
-    namespace_pid: int | None = None  # its number within its container, when it lives in one
+    gpus_source: GpusSource = ""  # nvml: its process list; calls: devices named in CUDA calls; "": unknown
+    gpus_unknown: str = ""  # why they are unknown
+    namespace_pid: int | None = None  # its number within its container, if it is in one
     container: str = ""  # kind and id of that container
-    lines: tuple[LineRow, ...] = ()  # of calls whose line is looked for (--lines), most time first
-    unknown_lines: int = 0  # such calls whose line is not known
-    waits: tuple[WaitRow, ...] = ()  # unless lines are off; most time first
-    unknown_waits: int = 0  # such times whose line is not known
+    lines: tuple[LineRow, ...] = ()  # of calls with stacks (--stacks), most time first
+    unknown_lines: int = 0  # such calls at unknown lines
+    waits: tuple[WaitRow, ...] = ()  # unless stacks are off; most time first
+    unknown_waits: int = 0  # such waits at unknown lines
     # of these calls and waits to the ns, most time first
     stacks: Annotated[tuple[StackRow, ...], HIDDEN] = ()
     samples: Annotated[tuple[SampleRow, ...], HIDDEN] = ()  # of threads on a CPU between calls, most first
     sampled: Annotated[int, HIDDEN] = 0  # how many there are in all, of unknown lines as well
-    # pod, job, rank, …: what is known of belonging.KEYS
+    # pod, job, rank, …: keys of belonging.KEYS
     belongs: Annotated[tuple[tuple[str, str | int], ...], Mark(rare=True, schema=BelongsJson, make=dict)] = ()
     kernels: Annotated[tuple[KernelRow, ...], HIDDEN] = ()  # by kernel, most first, where some have names
-    faults: Annotated[Faults | None, RARE] = None  # page faults in the window; None: none known
+    faults: Annotated[Faults | None, RARE] = None  # page faults in the window; None: unknown
     # NVML's newest samples, summed over its GPUs: 100 is one GPU all the time; None where NVML has none
-    sm_percent: int | None = None  # a kernel of it ran on an SM
-    memory_percent: int | None = None  # it read or wrote memory of the GPU
+    sm_percent: int | None = None  # with one of its kernels on an SM
+    memory_percent: int | None = None  # with reads or writes of GPU memory
     rss_bytes: int | None = None  # resident memory on the host
     run_ns: int | None = None  # since it began, until its end
-    watts: float | None = None  # of its GPUs' power its part of the processes' SM time; alone on one, all
-    watched: Annotated[bool, HIDDEN] = True  # False: it uses a GPU, and NVML and /proc tell all that is known
+    watts: float | None = None  # its share of its GPUs' power, by SM time; alone on a GPU, all of it
+    watched: Annotated[bool, HIDDEN] = True  # False: it uses a GPU and is known by NVML and /proc only
     unlisted_threads: Annotated[int, RARE] = 0  # in JSON: threads that are not listed
 
 
@@ -199,7 +200,7 @@ class Storm:
     name: str
     involuntary_per_second: Annotated[float, NULLABLE]
     runnable_percent: Annotated[float, NULLABLE]
-    occupants: tuple[Share, ...]  # who ran on the CPUs its threads waited for; fractions sum to <= 1
+    occupants: tuple[Share, ...]  # of the CPUs for which its threads waited; fractions sum to <= 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,24 +210,22 @@ class GpuProcess:
     pid: int
     kind: GpuUse  # C: computes, G: draws, C+G
     memory_bytes: int | None
-    sm_percent: int | None  # 0: it did nothing in the last second
+    sm_percent: int | None  # 0: idle in the last second
     memory_percent: int | None
     encoder_percent: int | None
     decoder_percent: int | None
     gpu_instance: int | None  # NVML's number of the MIG instance it is on
-    name: str  # "" when /proc tells nothing of it
+    name: str  # "" if unknown
     user: str
     command: str
     container: str  # "" outside of one
     watched: bool
-    idle_ns: Annotated[int | None, RARE] = (
-        None  # it has done nothing on it for so long at least; None: it works, or not known
-    )
+    idle_ns: Annotated[int | None, RARE] = None  # idle on it for so long at least; None: at work, or unknown
 
 
 @dataclass(frozen=True, slots=True)
 class MigRow:
-    """An instance of a GPU that is cut (MIG)."""
+    """An instance of a partitioned GPU (MIG)."""
 
     index: int
     uuid: str
@@ -268,13 +267,13 @@ class GpuRow:
     unavailable: Annotated[tuple[tuple[str, str], ...], PAIRS] = ()  # (key, reason in words)
     utilization_history: tuple[int | None, ...] = ()  # one value a mark, oldest first, at most 240
     age_ns: int = 0  # how old the sample is at the mark; grows when NVML hangs
-    lost: str = ""  # why it answers nothing any more
+    lost: str = ""  # why it no longer answers
     pci_bus_id: str = ""
     performance_state: int | None = None  # 0: fastest
     sm_clock_max_mhz: int | None = None
     memory_clock_max_mhz: int | None = None
     clock_event_reasons: int | None = None  # bits of NVML's nvmlClocksEventReasons
-    clock_events: tuple[str, ...] | None = None  # the same in words; () when nothing holds the clocks
+    clock_events: tuple[str, ...] | None = None  # the same as text; () if nothing limits the clocks
     pcie_generation: int | None = None
     pcie_generation_max: int | None = None
     pcie_width: int | None = None
@@ -305,6 +304,12 @@ class Lost:
     events: int
     by_kind: Annotated[tuple[tuple[str, int], ...], Mark(schema=dict[str, int], make=dict)] = ()
 
+    @classmethod
+    def since(cls, before: Mapping[str, int], mark: Sample | None) -> Lost:
+        """Return the events counted at a mark, without those lost before."""
+        lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
+        return cls(sum(lost.values()), tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS))
+
 
 @dataclass(frozen=True, slots=True)
 class Frame:
@@ -314,7 +319,7 @@ class Frame:
     time_ns: int  # the mark, CLOCK_MONOTONIC
     wall_ns: int  # the same instant, ns since the epoch
     start_ns: int  # CLOCK_MONOTONIC of the session's start
-    window_ns: int  # what rates and percentiles refer to
+    window_ns: int  # of rates and percentiles
     utc_offset_s: int
     rate_hz: Annotated[float, NULLABLE]
     lost: Lost
@@ -325,15 +330,15 @@ class Frame:
     gpus: tuple[GpuRow, ...]
     processes: tuple[ProcessRow, ...]
     storms: tuple[Storm, ...]
-    problems: tuple[str, ...]  # what could not be observed, in sentences
-    notes: tuple[str, ...]  # the newest things that happened to the tracing itself
+    problems: tuple[str, ...]  # missing data, in sentences
+    notes: tuple[str, ...]  # the newest events of the tracing itself
     driver: str = ""  # driver version and NVML library, "" without NVML
-    cuda: str = ""  # the newest CUDA that the driver runs, "" where it is not known
+    cuda: str = ""  # the newest CUDA that the driver runs, "" if unknown
     lines: LinesLookedFor = "off"  # calls whose line is recorded: all, slow or off
-    clock: Annotated[WallClock | None, HIDDEN] = None  # what the clock of the day showed up to here
+    clock: Annotated[WallClock | None, HIDDEN] = None  # lead of the wall clock up to here
     host: HostRow | None = None  # the machine; None where not observed
     unwatched: Annotated[tuple[ProcessRow, ...], HIDDEN] = ()  # other users of the GPUs
-    calls_observed: bool = True  # False without eBPF: of calls and occupants of CPUs nothing is known
+    calls_observed: bool = True  # False without eBPF: no calls and no occupants of CPUs are known
 
     @property
     @marked(Mark())

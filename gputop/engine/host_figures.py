@@ -1,4 +1,4 @@
-"""The machine's figures as of a mark: CPU, load, memory, pressure, disks, network."""
+"""The machine's figures at a mark: CPU, load, memory, pressure, disks, network."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _LOADS = 3  # of 1, 5 and 15 minutes
 
 @dataclass(frozen=True, slots=True)
 class HostRow:
-    """Figures of the machine; of a merged recording those of the host that reported last."""
+    """Figures of the machine; in a merged recording of the host that reported last."""
 
     cpu_model: str  # "" in a merged recording, and of an older gputop
     cpu_percent: float | None  # of all CPUs: 100 is all of them busy
@@ -39,7 +39,7 @@ class HostRow:
     memory_cached_bytes: int | None  # of files: freed when a process needs it
     swap_total_bytes: int | None
     swap_free_bytes: int | None
-    pressure_cpu_percent: float | None  # PSI: of the time, some task waited for it
+    pressure_cpu_percent: float | None  # PSI: share of the time in which some task waited for it
     pressure_memory_percent: float | None
     pressure_io_percent: float | None
     disk_read_bytes_per_second: int | None
@@ -54,7 +54,7 @@ class HostRow:
 
 
 class HostWindow:
-    """Consumes the samples of a machine and of its processes' memory."""
+    """The newest samples of a machine and of its processes' memory."""
 
     def __init__(self, name: str = "", cpu_model: str = "") -> None:
         self._names = name, cpu_model
@@ -63,7 +63,7 @@ class HostWindow:
         self._cpu: dict[int, tuple[int, int, float | None]] = {}  # pid -> (time, ns, % since the one before)
 
     def consume(self, sample: Sample) -> bool:
-        """Consumes a sample; False for other kinds."""
+        """Consume a sample; False for other kinds."""
         if sample.kind == HOST:
             self._host = sample
         elif (resident := sample_data(sample, RESIDENT)) is not None:
@@ -82,17 +82,17 @@ class HostWindow:
         return True
 
     def row(self, mark_ns: int) -> HostRow | None:
-        """The machine's figures; None where none are known."""
+        """Return the machine's figures; None where unknown."""
         if self._host is None or mark_ns - self._host.time_ns > STALE_NS:
             return None
         return host_row(self._host.data, *self._names)
 
     def resident(self, mark_ns: int) -> dict[int, int]:
-        """pid -> bytes."""
+        """Return pid -> bytes."""
         return {pid: size for pid, (at, size) in self._resident.items() if mark_ns - at <= STALE_NS}
 
     def cpu_percent(self, mark_ns: int) -> dict[int, float]:
-        """pid -> CPU time of processes that are not watched; 100 is one CPU."""
+        """Return pid -> CPU share of unwatched processes; 100 is one CPU."""
         return {
             pid: share
             for pid, (at, _ns, share) in self._cpu.items()
@@ -106,7 +106,7 @@ def _share(before: tuple[int, int, float | None], time_ns: int, ns: int) -> floa
 
 
 def host_row(data: Mapping[str, Any], name: str = "", cpu_model: str = "") -> HostRow:
-    """The figures of a ``host`` sample, of a machine and CPUs with these names."""
+    """Return the figures of a ``host`` sample, with the names of machine and CPU."""
     cores = tuple(float(one) for one in data.get("cores_percent") or ())
     whole: dict[str, int | None] = {key: None if data.get(key) is None else int(data[key]) for key in WHOLE}
     shares: dict[str, float | None] = {key: _number(data.get(key)) for key in SHARES}

@@ -10,10 +10,11 @@ _LARGE = 1 << 20  # bytes of an array: smaller ones cost more in page faults tha
 
 
 def keep_freed() -> None:
-    """From now on large arrays come out of freed memory rather than fresh from the kernel.
+    """Keep freed memory for large arrays, instead of returning it to the kernel.
 
-    A page is zeroed at its first touch, and in a virtual machine the host has to find it first: of explaining
-    ten million events that was a third of the time.
+    The kernel zeroes a fresh page at its first touch, and a hypervisor has to map it first: a third of the
+        time
+    of explaining ten million events.
     """
     try:
         mallopt = ctypes.CDLL(None).mallopt
@@ -38,7 +39,7 @@ def share_freed() -> None:
 
 
 def release_free_memory() -> None:
-    """Returns what is free now to the kernel."""
+    """Return free memory to the kernel."""
     try:
         ctypes.CDLL(None).malloc_trim(0)
     except (AttributeError, OSError):

@@ -1,8 +1,8 @@
-"""Builds the rows of a frame from a window."""
+"""The rows of a frame, from a window."""
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, cast
@@ -14,7 +14,6 @@ from gputop.engine.calls.launch_counts import Launched, kernel_rows
 from gputop.engine.calls.linesums import (
     LineSums,
     Samples,
-    Sums,
     line_rows,
     sample_rows,
     stack_rows,
@@ -38,13 +37,13 @@ _OCCUPANTS_SHOWN = 8
 
 Waits = dict[tuple[int, int], int]  # (occupant tid, occupant pid) -> ns
 
-Others = dict[int, tuple[int, ThreadTick]]  # process -> calls, what all its threads did together
+Others = dict[int, tuple[int, ThreadTick]]  # process -> calls, sums over all its threads
 _NUMBERS = ("lived_ns", "runnable_ns", "blocked_ns", "voluntary", "involuntary")
 
 
 @dataclass(slots=True)
 class TickSums:
-    """What one tick adds to a window."""
+    """The sums of one tick of a window."""
 
     mark_ns: int
     since_ns: int
@@ -57,14 +56,14 @@ class TickSums:
     callers: frozenset[int]  # tids that made a call
     own_cpu_percent: float  # of gputop itself
     starting: bool  # the first of a session: gputop's own start-up is in that figure
-    others: Others  # processes of which only sums are reported
-    kept: bool  # its records are there, not only their sums
-    faults: FaultCounts  # page faults that were reported in it
+    others: Others  # processes reported as sums only
+    kept: bool  # True if its records were recorded, not only their sums
+    faults: FaultCounts  # page faults reported in it
 
 
 @dataclass(frozen=True, slots=True)
 class FrameWindow:
-    """Everything that the rows of one frame are made of."""
+    """The input of the rows of one frame."""
 
     ticks: list[TickSums]
     window_ns: int
@@ -75,47 +74,24 @@ class FrameWindow:
     devices: list[Device]
     counted: dict[int, str] | None = None  # without eBPF: tid -> state by its counters
     fill: int | None = None  # threads that fill a GPU
-    scheduled: bool = True  # whether it is known what threads did beside their calls
+    scheduled: bool = True  # True if thread states are recorded
     resident: Mapping[int, int] = field(default_factory=dict)  # pid -> bytes
     use: Mapping[int, Use] = field(default_factory=dict)
     watts: Mapping[int, float] = field(default_factory=dict)
     header: Mapping[str, Any] = field(default_factory=dict)
 
     def threads(self) -> dict[int, ThreadTick]:
-        """tid -> sums over the window."""
+        """Return tid -> sums over the window."""
         sums: dict[int, ThreadTick] = {}
         for tick in self.ticks:
             add_up(sums, tick.threads)
         return sums if self.counted is None else {tid: settled(thread) for tid, thread in sums.items()}
 
-    def faults(self) -> FaultCounts:
-        """Page faults that were reported in it."""
-        return summed_pairs(tick.faults for tick in self.ticks)
-
-    def lines(self) -> Sums:
-        return summed_pairs(tick.lines.lines for tick in self.ticks)
-
-    def line_waits(self) -> Sums:
-        return summed_pairs(tick.lines.waits for tick in self.ticks)
-
-    def samples(self) -> Samples:
-        """How often each (thread, stack) was sampled."""
-        sums: Samples = Counter()
-        for tick in self.ticks:
-            sums.update(tick.samples)
-        return sums
-
-    def kernels(self) -> Launched:
-        sums = Launched()
-        for tick in self.ticks:
-            sums.add(tick.kernels)
-        return sums
-
     def callers(self) -> frozenset[int]:
         return frozenset().union(*(tick.callers for tick in self.ticks))
 
     def waits(self) -> dict[int, Waits]:
-        """tid -> who had its CPU while it was queued."""
+        """Return tid -> occupants of its CPU while it was queued."""
         sums: dict[int, Waits] = {}
         for tick in self.ticks:
             for (tid, occupant, pid), ns in tick.waits.items():
@@ -125,7 +101,7 @@ class FrameWindow:
 
 
 def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
-    """The largest occupants; fractions of ``whole_ns``, the time that was waited."""
+    """The largest occupants, with fractions of ``whole_ns``, the time of the waits."""
     ranked = sorted(waits.items(), key=lambda entry: (-entry[1], entry[0]))[:_OCCUPANTS_SHOWN]
     return tuple(
         Share(pid, tid, facts.thread_name(tid, pid), ns, ns / max(whole_ns, sum(waits.values()), 1))
@@ -133,13 +109,8 @@ def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
     )
 
 
-def _somebody(waits: Waits) -> Waits:
-    """Without the idle task: a wait on an idle CPU is the way from the wakeup to the CPU."""
-    return {occupant: ns for occupant, ns in waits.items() if occupant[0] != 0}
-
-
 def _call_rows(window: FrameWindow, facts: Facts) -> dict[int, list[CallRow]]:
-    """pid -> its calls, most time first; those that have not returned are marked in their row."""
+    """pid -> its calls, most time first; calls in progress are counted in their row."""
     found = call_rows(window.calls.table, window.calls.totals(), facts)
     for (pid, op), (count, oldest_ns) in _in_progress(window).items():
         api, layer = facts.api(op)
@@ -155,7 +126,7 @@ def _call_rows(window: FrameWindow, facts: Facts) -> dict[int, list[CallRow]]:
 
 
 def _in_progress(window: FrameWindow) -> dict[tuple[int, int], tuple[int, int]]:
-    """(pid, op) -> (outermost calls that have not returned, age of the oldest in ns)."""
+    """(pid, op) -> (outermost calls in progress, age of the oldest in ns)."""
     found: dict[tuple[int, int], tuple[int, int]] = {}
     rows = zip(window.open.pid, window.open.op, window.open.call_since, strict=True)
     for pid, op, since in rows:
@@ -183,6 +154,8 @@ def _thread_rows(window: FrameWindow, facts: Facts) -> dict[int, list[ThreadRow]
     callers = window.callers()
     found: dict[int, list[ThreadRow]] = defaultdict(list)
     for tid, thread in sorted(window.threads().items()):
+        # without the idle task: a wait on an idle CPU is the latency of a wakeup
+        occupants = {one: ns for one, ns in waits.get(tid, {}).items() if one[0] != 0}
         found[thread.pid].append(
             ThreadRow(
                 tid=tid,
@@ -194,17 +167,17 @@ def _thread_rows(window: FrameWindow, facts: Facts) -> dict[int, list[ThreadRow]
                 blocked_ns=thread.blocked,
                 state=states.get(tid, "exited"),
                 cuda=tid in callers,
-                preempted_by=_shares(_somebody(waits.get(tid, {})), thread.runnable, facts),
+                preempted_by=_shares(occupants, thread.runnable, facts),
             )
         )
     return found
 
 
 def _blocked_percent(threads: Iterable[ThreadRow], window_ns: int) -> float:
-    """The mean of its CUDA threads (of all when none calls CUDA), weighted by how long they lived.
+    """The mean of the CUDA threads (of all if none calls CUDA), weighted by their lifetimes.
 
-    It refers to the whole window, as the sums beside it do: a thread that was blocked for half of its
-    life, and lived for half of the window, was blocked for a quarter.
+    A share of the whole window: a thread blocked for half of its life, which is half of the window, counts a
+    quarter.
     """
     rows = list(threads)
     chosen = [row for row in rows if row.cuda] or rows
@@ -216,29 +189,33 @@ def _blocked_percent(threads: Iterable[ThreadRow], window_ns: int) -> float:
 
 
 def process_rows(window: FrameWindow, facts: Facts) -> tuple[ProcessRow, ...]:
-    """All watched processes, by pid."""
-    calls, threads = _call_rows(window, facts), _thread_rows(window, facts)
+    """Return all watched processes, by pid."""
+    ticks, calls, threads = window.ticks, _call_rows(window, facts), _thread_rows(window, facts)
     known = {int(row["pid"]): row for row in facts.watched()}
     unknown = {pid: ProcessData(pid=pid) for pid in (*calls, *threads) if pid not in facts.processes}
     gpus = Attribution(window.gpu_usage, window.devices, known)
-    line_sums, line_waits = window.lines(), window.line_waits()
+    line_sums = summed_pairs(tick.lines.lines for tick in ticks)
+    line_waits = summed_pairs(tick.lines.waits for tick in ticks)
     lines, nameless = line_rows(line_sums, facts, line_waits)
     callers = window.callers()
     waits, unplaced = wait_rows(line_waits, calls, callers, facts)
     stacks = stack_rows(line_sums, line_waits, calls, callers, facts)
     pids = {thread.tid: pid for pid, found in threads.items() for thread in found}
-    kernels = kernel_rows(window.kernels(), facts, window.fill)
-    samples, sampled = sample_rows(window.samples(), pids, facts)
+    launched, seen = Launched(), Samples()
+    for tick in ticks:
+        launched.add(tick.kernels)
+        seen.update(tick.samples)
+    kernels = kernel_rows(launched, facts, window.fill)
+    samples, sampled = sample_rows(seen, pids, facts)
     rows = (
         _process_row(
             window, facts, row, gpus.of(pid, row), tuple(calls.get(pid, ())), tuple(threads.get(pid, ()))
         )
         for pid, row in sorted((known | unknown).items())
     )
-    faults = window.faults()
-    summed = {pid for tick in window.ticks for pid in tick.others}
-    if summed:
-        sums = [tick.others for tick in window.ticks]
+    faults = summed_pairs(tick.faults for tick in ticks)
+    if summed := {pid for tick in ticks for pid in tick.others}:
+        sums = [tick.others for tick in ticks]
         rows = (with_sums(row, sums, window.window_ns) if row.pid in summed else row for row in rows)
     return tuple(
         replace(
@@ -317,7 +294,7 @@ def _process_row(
 def unwatched_rows(
     window: FrameWindow, gpus: Iterable[GpuRow], facts: Facts, cpu_percent: Mapping[int, float]
 ) -> tuple[ProcessRow, ...]:
-    """Processes that NVML lists on a GPU and that are not watched, by pid."""
+    """Return unwatched processes that NVML lists on a GPU, by pid."""
     memory: dict[int, list[int | None]] = {}
     on: dict[int, list[int]] = {}
     for gpu in gpus:
@@ -346,13 +323,13 @@ def unwatched_rows(
 
 
 def is_storm(process: ProcessRow) -> bool:
-    """Whether its switches are those of a storm, if they last for its window."""
+    """True if its switches are those of a storm, should they last for its window."""
     switched, queued = process.involuntary_per_second or 0.0, process.runnable_percent or 0.0
     return switched >= STORM_INVOLUNTARY_PER_S and queued >= STORM_RUNNABLE_PERCENT
 
 
 def storms(window: FrameWindow, processes: Iterable[ProcessRow], facts: Facts) -> tuple[Storm, ...]:
-    """Processes in a context-switch storm, the worst first; none while the window is shorter than 2 s."""
+    """Return processes in a context-switch storm, worst first; none while the window is shorter than 2 s."""
     if window.window_ns < _STORM_WINDOW_NS:
         return ()
     waits = window.waits()
@@ -371,11 +348,11 @@ def storms(window: FrameWindow, processes: Iterable[ProcessRow], facts: Facts) -
     return tuple(sorted(found, key=lambda storm: -storm.involuntary_per_second))
 
 
-# Processes of which only sums are reported: those of other users, where a daemon shows each user their own.
+# Processes reported as sums only: those of other users, where a daemon shows each user their own.
 
 
 def add_others(sums: Others, data: Mapping[str, Any]) -> None:
-    """Adds what an ``others`` sample says; columns of different lengths are cut to the shortest."""
+    """Add an ``others`` sample; columns of different lengths are cut to the shortest."""
     columns = [data.get(name, ()) for name in ("pid", "calls", *_NUMBERS)]
     for row in zip(*columns, strict=False):
         pid, calls, *numbers = map(int, row)
@@ -385,7 +362,7 @@ def add_others(sums: Others, data: Mapping[str, Any]) -> None:
 
 
 def with_sums(row: ProcessRow, ticks: Iterable[Others], window_ns: int) -> ProcessRow:
-    """The row of such a process: rates, and nothing of its threads and functions."""
+    """Return the row of such a process: rates, without threads and functions."""
     calls, whole = 0, ThreadTick(row.pid)
     for sums in ticks:
         if row.pid in sums:

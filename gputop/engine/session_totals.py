@@ -22,8 +22,7 @@ from gputop.engine.threads.fault_sums import Faults, faults_of, machine_json
 from gputop.engine.threads.offcpu_stats import Stays, together
 from gputop.engine.threads.switches import ThreadTick
 from probes.proc.syscalls import machine_of
-from probes.samples import lost_until, section
-from probes.schema import LOSS_KINDS
+from probes.samples import ProcessData, section
 from probes.source import Item
 
 SCHEMA: Final = "gputop.stats/1"
@@ -33,7 +32,7 @@ SCHEMA: Final = "gputop.stats/1"
 class ThreadTotals:
     """One thread over the recording; on_cpu + runnable + blocked = the time it was watched.
 
-    ``faults`` are its page faults and ``off_cpu`` its stays off the CPU, None where they are not known.
+    ``faults``: its page faults, ``off_cpu``: its stays off the CPU; None where unknown.
     """
 
     tid: int
@@ -51,11 +50,11 @@ class ThreadTotals:
 class ProcessTotals:
     """One process over the recording.
 
-    ``unknown_lines`` and ``unknown_waits`` count calls and waits whose line was looked for in vain;
-    ``failures`` are its calls that failed, the first first, ``kernels`` its launches by kernel, most first,
-    where some have names; ``faults`` its page faults, also those of threads that have no row;
-    ``disk_waits`` what it waited for the disk by file, the longest sum first, without what is under way;
-    ``oom_ns`` when the kernel ended it for lack of memory, since the start; None: that was not reported.
+    ``unknown_lines`` and ``unknown_waits``: calls and waits whose line was not found; ``failures``: failed
+    calls, earliest first; ``kernels``: launches by kernel, most first, where some have names; ``faults``:
+    page faults, with those of threads without a row; ``disk_waits``: ended waits for the disk by file,
+    longest sum first; ``oom_ns``: when the kernel killed it for lack of memory, since the start; None: not
+    reported.
     """
 
     pid: int
@@ -93,7 +92,7 @@ class Stats:
     problems: tuple[str, ...]
     calls_observed: bool = True
     throttling: Annotated[bool, HIDDEN] = False  # whether throttled stays are known as such
-    gpu_work: Annotated[tuple[GpuWork, ...], RARE] = ()  # what GPUs did, in files that tell it
+    gpu_work: Annotated[tuple[GpuWork, ...], RARE] = ()  # of files with kernel times
     # ``gputop.engine.threads.fault_sums.NAMES``; None: not recorded
     machine: Annotated[Mapping[str, int] | None, Mark(rare=True, schema=MachineJson, make=machine_json)] = (
         None
@@ -115,7 +114,7 @@ def collect(header: Mapping[str, Any], items: Iterable[Item]) -> Stats:
 
 
 def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
-    """What the sums of a whole recording say, by name."""
+    """Return the totals of a whole recording's sums, with names."""
     facts, mark, waits = whole.facts, whole.mark, whole.lines.waits
     start_ns = int(header.get("start_ns", 0))
     end_ns = mark.time_ns if mark is not None else start_ns
@@ -125,17 +124,15 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
     rows = _processes(whole, start_ns, whole.lived(span), stays, lines)
     feeding = {row.pid for row in rows if row.calls}
     waited, unplaced = wait_rows(waits, feeding, whole.callers.tids, facts)
-    before = lost_before(header)
     failed = whole.failed.failures(facts, start_ns)
     waited_disk = whole.disk.finish(whole.file_names, machine_of(header))
     kernels = kernel_rows(whole.kernels.sums, facts, whole.fill, end_ns - start_ns)
-    lost = {kind: count - before.get(kind, 0) for kind, count in lost_until(mark).items()}
     clock, observes = header.get("clock", {}), section(header, "tells")
     return Stats(
         gpu_work=whole.gpu_work.rows(),
         start_wall_ns=int(clock.get("realtime_ns", 0)) + start_ns - int(clock.get("monotonic_ns", start_ns)),
         duration_ns=end_ns - start_ns,
-        lost=Lost(sum(lost.values()), tuple((kind, lost.get(kind, 0)) for kind in LOSS_KINDS)),
+        lost=Lost.since(lost_before(header), mark),
         events=whole.events,
         processes=tuple(
             replace(
@@ -158,7 +155,7 @@ def finish(header: Mapping[str, Any], whole: Tally) -> Stats:
 def _spans(
     header: Mapping[str, Any], facts: Facts, start_ns: int, end_ns: int
 ) -> Callable[[int], tuple[int, int]]:
-    """From when to when a process was recorded: of a merged recording its part, else all of it."""
+    """Returns (begin, end) of a process's recording: in a merged recording its part, else all of it."""
     parts = section(header, "merged").get("parts", ())
 
     def span(pid: int) -> tuple[int, int]:
@@ -197,22 +194,22 @@ def _processes(
             )
         )
     pids = sorted({*calls, *rows, *(pid for pid, row in facts.processes.items() if row.get("watched"))})
+
+    def known_of(pid: int) -> ProcessData:
+        return facts.processes.get(pid, {})
+
     return tuple(
         ProcessTotals(
             pid,
             facts.process_name(pid),
-            str(facts.processes.get(pid, {}).get("command", "")),
-            facts.processes.get(pid, {}).get("exited_ns") is not None,
+            str(known_of(pid).get("command", "")),
+            known_of(pid).get("exited_ns") is not None,
             tuple(calls.get(pid, ())),
             tuple(rows.get(pid, ())),
             tuple(known.get(pid, ())),
             unknown.get(pid, 0),
             faults=faults_of(faults, pid),
-            oom_ns=_since(facts.processes.get(pid, {}).get("oom_ns"), start_ns),
+            oom_ns=None if (killed := known_of(pid).get("oom_ns")) is None else int(killed) - start_ns,
         )
         for pid in pids
     )
-
-
-def _since(moment: int | None, start_ns: int) -> int | None:
-    return None if moment is None else int(moment) - start_ns

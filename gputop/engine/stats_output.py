@@ -20,7 +20,7 @@ _LINES_SHOWN = 20  # of a process in the text; JSON has all
 
 
 def stats_to_json(stats: Stats) -> dict[str, Any]:
-    """One object; times in ns, sizes in bytes, as the key names say."""
+    """Return the totals as an object; units are in the keys."""
     made = document(stats)
     if not stats.throttling:
         for row in (one for process in made["processes"] for one in (process, *process["threads"])):
@@ -30,7 +30,7 @@ def stats_to_json(stats: Stats) -> dict[str, Any]:
 
 
 def stats_to_text(stats: Stats, width: int | None) -> str:
-    """Tables for a terminal or a log; lines are cut at ``width`` columns if given."""
+    """Return tables for a terminal or a log; lines are cut at ``width`` columns, if set."""
     lost = "" if not stats.lost.events else " (figures are too low)"
     lines = [
         f"{format_ns(stats.duration_ns)} recorded, {format_count(stats.events)} events, "
@@ -57,16 +57,14 @@ def _process_text(process: ProcessTotals, duration_ns: int) -> list[str]:
         lines += [_call_text(call) for call in process.calls]
     if process.threads:
         lines += _threads_text(process)
-    return [
-        *lines,
-        *_lines_text(process),
-        *kernels_text(process.kernels, duration_ns, _LINES_SHOWN),
-        *_failures_text(process),
-    ]
+    lines += [*_lines_text(process), *kernels_text(process.kernels, duration_ns, _LINES_SHOWN)]
+    if process.failures:
+        lines += ["  FAILED", *(f"    {escape_text(line)}" for line in failure_lines(process.failures))]
+    return lines
 
 
 def _threads_text(process: ProcessTotals) -> list[str]:
-    """The threads, and several all together; columns of which nothing is reported are left out."""
+    """The threads, and their sum if there are several; columns without data are left out."""
     off_cpu, faults = process.off_cpu, process.faults
     heads = f"{'AVG-OFF':>9}{'WORST':>8}" if off_cpu is not None else ""
     heads += f"{'MINOR':>8}{'MAJOR':>7}" if faults is not None else ""
@@ -108,7 +106,7 @@ def _faults_text(faults: Faults | None) -> str:
 
 
 def _waited_text(stays: Stays | None) -> list[str]:
-    """Stays off the CPU whose reason the kernel reports; nothing where there are none."""
+    """Stays off the CPU for reasons that the kernel reports."""
     if stays is None:
         return []
     reasons = (
@@ -118,14 +116,8 @@ def _waited_text(stays: Stays | None) -> list[str]:
     return [f"  {what}: {format_count(count)} times, {format_ns(ns)}" for what, count, ns in reasons if count]
 
 
-def _failures_text(process: ProcessTotals) -> list[str]:
-    if not process.failures:
-        return []
-    return ["  FAILED", *(f"    {escape_text(line)}" for line in failure_lines(process.failures))]
-
-
 def _lines_text(process: ProcessTotals) -> list[str]:
-    unknown = f"  {process.unknown_lines:>9}{'':8}  of unknown lines: gputop check may say why"
+    unknown = f"  {process.unknown_lines:>9}{'':8}  of unknown lines: gputop check may show why"
     rest = [unknown] if process.unknown_lines else []
     if not process.lines and not process.waits:
         return rest
@@ -140,7 +132,7 @@ def _lines_text(process: ProcessTotals) -> list[str]:
 
 
 def _call_text(call: CallRow) -> str:
-    # a driver call inside its runtime call is indented: its time is part of the line it belongs to
+    # a driver call inside its runtime call is indented: its time is part of that call's
     name = ("  " if call.nested else "") + escape_text(call.api) + (" (at most)" if call.at_most else "")
     return (
         f"  {name:<34}{escape_text(call.layer):<9}"

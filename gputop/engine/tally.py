@@ -1,8 +1,8 @@
 """Sums of a stretch of a recording that add up to those of the whole: of calls, threads, lines and waits.
 
-A ``Tally`` takes a stretch in, and what the stretch that came next told. What comes out does not depend on
-where a recording is cut, as long as it is cut between items: sums and histograms are integers, so this is
-exact. Facts are no sums: who merges gives them to one tally.
+A ``Tally`` consumes a stretch and merges the payload of the next one. The result does not depend on where a
+recording is cut between items: sums and histograms are integers, so this is exact. Facts are no sums and do
+not merge: one tally gets all of them (``know``).
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _ADDED: Final = frozenset({SUMS, APIS, FAULTS, MACHINE, ACTIVITY, FILES})  # sam
 
 
 class Tally(Accumulator):
-    """What a stretch of a recording adds up to.
+    """The sums of a stretch of a recording.
 
     Attributes:
         fill: Threads that fill a GPU (gputop/engine/gpus/nvml_rows.py).
         mark: The newest mark, None before the first.
-        facts: Who is who, as far as it took that in.
+        facts: The metadata consumed so far.
     """
 
     def __init__(self) -> None:
@@ -97,20 +97,20 @@ class Tally(Accumulator):
             self.facts.consume(item)
 
     def know(self, fact: Sample) -> None:
-        """Consumes a fact for names only: the sums that it belongs to are merged."""
+        """Consume a fact for its names only; its sums are merged."""
         if (files := sample_data(fact, FILES)) is not None:
             self.file_names.consume(fact.time_ns, files)
         else:
             self.consume(fact)
 
     def lived(self, span_of: Callable[[int], tuple[int, int]]) -> dict[int, ThreadTick]:
-        """What each thread did; see ``ThreadSums.finish``."""
+        """Return the sums of each thread; see ``ThreadSums.finish``."""
         counted = {tid: settled(thread) for tid, thread in self._counted.items()}
         return self.threads.finish(span_of, self.still_open) | counted
 
     @property
     def size_bytes(self) -> int:
-        """Least size of calls, threads, lines and waits in ``payload``: there may be ever more of them."""
+        """Least size of calls, threads, lines and waits in ``payload``, which have no bound."""
         threads, launched = self.threads, self.kernels.sums
         origins = len(self.lines.lines) + len(self.lines.waits) + len(self.faults.sums)
         origins += len(launched.counts) + 2 * len(launched.shapes)
@@ -125,14 +125,14 @@ class Tally(Accumulator):
         self.merge(state)
 
     def payload(self) -> dict[str, Any]:
-        """The sums as plain data, without facts."""
+        """Return the sums as plain data, without facts."""
         return {"version": VERSION, **super().payload(), "fill": self.fill}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds the payload of the stretch that came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError: It is no such data, or more than there can be.
+            ValueError: The data are invalid, or exceed a limit.
         """
         if data.get("version") != VERSION:
             raise ValueError("sums of another version")
@@ -148,15 +148,15 @@ def tally(items: Iterable[Item]) -> Tally:
     return made
 
 
-# Sums that go to the end of a file, so that who opens it need not add it up, in as much room as there is.
+# Sums at the end of a file, within its size limit, so that readers need not compute them.
 
-_GATHERED: Final = 4096  # records: adding up a few takes as long as adding up thousands
+_GATHERED: Final = 4096  # records: adding up a few costs as much as adding up thousands
 _MOST_DENSE: Final = 512  # rows of calls, 5 MB, before they are packed
 _FEW_PROCESSES: Final = 64
 
 
 class FileSums:
-    """Adds up what is written; see ``replay.writer.Sums``."""
+    """The sums of the items written to a file; see ``replay.writer.Sums``."""
 
     def __init__(self) -> None:
         self._tally: Tally | None = Tally()
@@ -164,7 +164,7 @@ class FileSums:
         self._rows = 0
 
     def consume(self, item: Item) -> None:
-        """Consumes one item; an array may be reused by the caller afterwards."""
+        """Consume one item; the caller may reuse an array afterwards."""
         if self._tally is None:
             return
         if not isinstance(item, Sample):
@@ -182,7 +182,7 @@ class FileSums:
             self._tally.add_sample(item)
 
     def payload(self) -> dict[str, Any] | None:
-        """The sums, as plain data; None when they are more than fits into a file."""
+        """Return the sums as plain data; None if they do not fit into a file."""
         if self._tally is not None:
             self._add_up(self._tally)
         return self._tally.payload() if self._tally is not None else None
@@ -191,7 +191,7 @@ class FileSums:
         if self._waiting:
             gathered = join(self._waiting)
             self._waiting, self._rows = [], 0
-            # then most records have a row of their own
+            # with many processes most records have a row of their own
             many = len(distinct(gathered["pid"])) > _FEW_PROCESSES
             at_once = _MOST_DENSE // 2 if many else max(len(gathered), 1)
             for start in range(0, len(gathered), at_once):

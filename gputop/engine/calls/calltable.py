@@ -1,4 +1,4 @@
-"""Counts, sums and latency histograms of calls by (process, API, nested), their rows, the threads."""
+"""Counts, sums and latency histograms of calls by (process, API, nested); calling threads."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from probes.schema import CallFlag, Records
 
 _KEYS_PER_PROCESS = 2 * MAX_ROWS
 # limits for forged calls and files; calls beyond them are counted in one row
-MAX_PROCESSES = 8192  # that call CUDA at a time; 64 MB of places
+MAX_PROCESSES = 8192  # calling CUDA at a time; 64 MB of places
 MOST_ROWS = 16384  # 168 MB of histograms, if all of them have calls of all durations
 _OTHERS = 0  # the row without a key
 _GROW = 64
@@ -54,21 +54,21 @@ class RowSums:
         return cls(*(np.zeros(rows, np.int64) for _ in range(5)))
 
     def grow(self, rows: int) -> None:
-        """Appends zeros up to ``rows`` rows."""
+        """Append zeros up to ``rows`` rows."""
         for name in TOTALS:
             array = getattr(self, name)
             if len(array) < rows:
                 setattr(self, name, np.concatenate([array, np.zeros(rows - len(array), np.int64)]))
 
     def add(self, other: RowSums) -> None:
-        """Adds another table of the same rows; it may be shorter."""
+        """Add another table of the same rows; it may be shorter."""
         size = len(other.count)
         for name in ADDED:
             getattr(self, name)[:size] += getattr(other, name)
         self.max_ns[:size] = np.maximum(self.max_ns[:size], other.max_ns)
 
     def subtract(self, other: RowSums) -> None:
-        """Subtracts what was added, but for the longest, which stay as they are."""
+        """Subtract another table, except for the maxima, which stay."""
         size = len(other.count)
         for name in ADDED:
             getattr(self, name)[:size] -= getattr(other, name)
@@ -77,8 +77,8 @@ class RowSums:
 class CallTable:
     """One row for each (pid, op, nested) that made a call.
 
-    ``counts`` has the shape (rows, BUCKETS). Rows that are released are used again. Row 0 has no key: it
-    counts what came when there were ``MOST_ROWS`` rows already.
+    ``counts`` has the shape (rows, BUCKETS). Released rows are reused. Row 0 has no key: it counts calls
+    beyond ``MOST_ROWS`` rows.
     """
 
     def __init__(self) -> None:
@@ -87,19 +87,19 @@ class CallTable:
         self.counts: npt.NDArray[np.int32] = np.zeros((1, BUCKETS), np.int32)
         self._free: list[int] = []
         self.process_of = table(np.int32)  # pid -> slot, 0 none
-        self._far: dict[int, int] = {}  # the same of other machines in a merged recording, beyond the limit
+        self._far: dict[int, int] = {}  # the same beyond the limit: other machines of a merged recording
         self._slots = 1
         self._free_slots: list[int] = []
         self._row_of = np.full(_KEYS_PER_PROCESS, _OTHERS, np.int32)  # of processes without a slot
 
     @property
     def rows(self) -> int:
-        """Rows that exist, released ones too."""
+        """Number of rows, with released ones."""
         return len(self.keys)
 
     def rows_of(self, calls: Records) -> Ints:
-        """The row of each call; new rows are made as needed."""
-        # all columns as the integers that numpy indexes with: others it converts again at each use
+        """Return the row of each call; new rows are made as needed."""
+        # all columns as the integers of numpy's indices: others are converted again at each use
         pids = calls["pid"].astype(np.int64)
         slots = self._slots_of(pids)
         if not slots.all():
@@ -142,7 +142,7 @@ class CallTable:
             self._far.pop(pid, None)
 
     def rows_for(self, keys: list[tuple[int, int, bool] | None]) -> Ints:
-        """The rows of some keys, in their order, made as needed; that of None counts calls without a row."""
+        """Return the rows of some keys, in their order, made as needed; None: the row without a key."""
         known = {key: row for row, key in enumerate(self.keys) if key is not None}
         wanted = [(place, key) for place, key in enumerate(keys) if key is not None]
         calls = np.zeros(len(wanted), [(name, "<i8") for name in ("pid", "op", "flags")])
@@ -150,7 +150,7 @@ class CallTable:
             calls[name] = [key[column] * (_NESTED if name == "flags" else 1) for _, key in wanted]
         rows = np.full(len(keys), _OTHERS, np.int64)
         fresh = np.array([key not in known for _, key in wanted], np.bool_)
-        for one in calls[fresh]:  # one by one: rows are given in the order in which they come
+        for one in calls[fresh]:  # one by one, so that rows are numbered in this order
             self.rows_of(one.reshape(1))
         if wanted:
             rows[[place for place, _ in wanted]] = self.rows_of(calls)
@@ -168,7 +168,7 @@ class CallTable:
             self._row_of = np.concatenate([self._row_of, np.full(missing, -1, np.int32)])
 
     def _add_rows(self, keys: Ints, calls: Records) -> None:
-        """Makes rows for keys, each with a call of it, as long as there is room."""
+        """Make rows for keys, each with a call of it, as long as there is room."""
         count = min(len(keys), len(self._free) + max(MOST_ROWS - self.rows, 0))
         self._make_room(count)
         columns = (calls[name][:count].tolist() for name in ("pid", "op", "flags"))
@@ -192,7 +192,7 @@ class CallTable:
         self.counts = grown
 
     def release(self, rows: Ints) -> None:
-        """Frees rows whose counts are all zero."""
+        """Free rows whose counts are all zero."""
         for row in rows.tolist():
             key = self.keys[row]
             if key is None:
@@ -205,7 +205,7 @@ class CallTable:
             self._free.append(row)
 
     def forget_process(self, pid: int) -> None:
-        """Frees the slot of a process that has no rows any more."""
+        """Free the slot of a process without rows."""
         slot = self._slot(pid)
         span = slice(slot * _KEYS_PER_PROCESS, (slot + 1) * _KEYS_PER_PROCESS)
         if slot and (self._row_of[span] < 0).all():
@@ -213,10 +213,10 @@ class CallTable:
             self._free_slots.append(slot)
 
     def add(self, calls: Records, totals: RowSums) -> Ints:
-        """Counts CALL records into the histograms and ``totals``.
+        """Count CALL records in the histograms and ``totals``.
 
         Returns:
-            The flat positions that were counted in ``counts``, for taking them out later.
+            The flat positions in ``counts`` that were incremented.
         """
         rows = self.rows_of(calls)
         totals.grow(self.rows)
@@ -241,13 +241,13 @@ class CallTable:
         return flat
 
     def merge(self, data: Mapping[str, Any], totals: RowSums) -> tuple[Ints, npt.NDArray[np.int32]]:
-        """Adds what ``CallSums.payload`` returned to the histograms and ``totals``.
+        """Add the payload of a ``CallSums`` to the histograms and ``totals``.
 
         Returns:
-            The flat positions in ``counts``, and what was added there.
+            The flat positions in ``counts``, and the number added at each.
 
         Raises:
-            ValueError: It is no such data, or more than there can be.
+            ValueError: The data are invalid, or exceed a limit.
         """
         rows = unpacked(data, "calls", 3 + len(TOTALS))
         if not 0 < len(rows) <= MOST_ROWS:
@@ -269,10 +269,10 @@ class CallTable:
 
 
 class CallSums:
-    """Sums and histograms by (pid, op, nested): only buckets that hold something, a few hundred bytes a row.
+    """Sums and sparse histograms by (pid, op, nested), a few hundred bytes a row.
 
-    A ``CallTable`` has 10 KB a row, however short its process lived, and where programs come and go the rows
-    of a recording grow for as long as it lasts. Row 0 counts the calls without a key of their own.
+    A ``CallTable`` has 10 KB a row, and a recording of many short processes has ever more rows. Row 0 counts
+    the calls without a key of their own.
     """
 
     def __init__(self) -> None:
@@ -287,7 +287,7 @@ class CallSums:
         return _ROW_BYTES * len(self._row_of) + _BUCKET_BYTES * len(self._places)
 
     def absorb(self, table: CallTable, totals: RowSums) -> None:
-        """Adds what a table has counted."""
+        """Add the counts of a table."""
         totals.grow(table.rows)
         theirs = np.flatnonzero(totals.count)
         mine = np.array([self._row(table.keys[row]) for row in theirs.tolist()], np.int64)
@@ -311,7 +311,7 @@ class CallSums:
         return self._row_of.setdefault(key, len(self._row_of))
 
     def payload(self) -> dict[str, Any]:
-        """The keys ``calls``, ``buckets`` and ``counts`` of ``CallCounts.payload``."""
+        """Return the keys ``calls``, ``buckets`` and ``counts`` of ``CallCounts.payload``."""
         columns = [self._totals[name].tolist() for name in TOTALS]
         keys = [key or (0, 0, False) for key in self._row_of]
         return {
@@ -322,7 +322,7 @@ class CallSums:
 
 
 class CallCounts(Part):
-    """The calls of a recording: those of processes that came and went can be packed."""
+    """The calls of a recording: a dense table, and packed rows of earlier processes."""
 
     def __init__(self) -> None:
         self.table, self.totals = CallTable(), RowSums.zeros(0)
@@ -332,13 +332,13 @@ class CallCounts(Part):
         self.table.add(calls, self.totals)
 
     def pack(self) -> None:
-        """Empties the table. What was in it is in ``payload`` from now on, and nowhere else."""
+        """Pack the rows of the table; afterwards they are in ``payload`` only."""
         self._packed.absorb(self.table, self.totals)
         self.table, self.totals = CallTable(), RowSums.zeros(0)
 
     @property
     def size_bytes(self) -> int:
-        """Of what is packed, before it is compressed."""
+        """Size of the packed rows, before it is compressed."""
         return self._packed.size_bytes
 
     def payload(self) -> dict[str, Any]:
@@ -358,27 +358,29 @@ class _Tick:
 
 
 class CallWindow(Part):
-    """A ``CallTable`` over the last ticks: each event is added once and taken out once.
+    """A ``CallTable`` over the last ticks.
 
-    So are the sums of a tick: a mark costs the same however many are in the window.
+    Each event, and the sums of each tick, are added once and subtracted once: the cost of a mark does not
+        depend
+    on the window.
     """
 
     def __init__(self) -> None:
         self.table = CallTable()
         self._ticks: deque[_Tick] = deque()
         self.now = _Tick(RowSums.zeros(0))
-        self._sums = RowSums.zeros(0)  # over the ticks that are kept; its longest calls are of all that were
-        self._totals: RowSums | None = None  # the same with the longest of these, made at its first use
+        self._sums = RowSums.zeros(0)  # over the kept ticks, except for ``max_ns``
+        self._totals: RowSums | None = None  # the same with their ``max_ns``, made at its first use
 
     def add_calls(self, calls: Records) -> None:
         self.now.counted.append((self.table.add(calls, self.now.totals), _ONE))
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds the sums of calls whose records were not kept to the tick that is open."""
+        """Add the sums of calls without records to the open tick."""
         self.now.counted.append(self.table.merge(data, self.now.totals))
 
     def close_tick(self, keep: int) -> None:
-        """Closes the open tick and drops all but the newest ``keep`` ticks."""
+        """Close the open tick and drop all but the newest ``keep`` ticks."""
         self._sums.grow(self.table.rows)
         self._sums.add(self.now.totals)
         self._ticks.append(self.now)
@@ -399,7 +401,7 @@ class CallWindow(Part):
                 self.table.forget_process(pid)
 
     def totals(self) -> RowSums:
-        """Sums over the ticks that are kept."""
+        """Return the sums over the kept ticks."""
         if self._totals is None:
             self._totals = RowSums.zeros(self.table.rows)
             for name in ADDED:
@@ -411,7 +413,7 @@ class CallWindow(Part):
 
 
 def left_out(totals: RowSums) -> tuple[str, ...]:
-    """What to say of calls that have no row of their own; nothing where all have."""
+    """Return a problem text about calls without a row of their own, if there are any."""
     count = int(totals.count[_OTHERS]) if len(totals.count) else 0
     if not count:
         return ()
@@ -421,11 +423,11 @@ def left_out(totals: RowSums) -> tuple[str, ...]:
     )
 
 
-# From a call table to rows that can be shown: names, percentiles, histograms.
+# Rows of a call table with names, percentiles, histograms.
 
 
 def call_rows(table: CallTable, totals: RowSums, facts: Facts) -> dict[int, list[CallRow]]:
-    """pid -> its calls, most time first; percentiles never exceed the largest value seen."""
+    """Return pid -> its calls, most time first; percentiles never exceed the maximum."""
     active = np.array([row for row in np.flatnonzero(totals.count).tolist() if table.keys[row]], np.int64)
     counts = table.counts[active]
     quantiles = np.minimum(
@@ -459,13 +461,10 @@ def call_rows(table: CallTable, totals: RowSums, facts: Facts) -> dict[int, list
     return found
 
 
-# Which threads make CUDA calls.
-
-
 class Callers(Part):
-    """Gathers the threads that make calls, with one look-up a call and no sorting.
+    """The threads that make CUDA calls, with one look-up per call.
 
-    Thread ids lie below PID_MAX_LIMIT of the kernel, but for those of other machines in a merged recording.
+    Thread ids are below the kernel's PID_MAX_LIMIT, except those of other machines in a merged recording.
     """
 
     def __init__(self) -> None:

@@ -1,7 +1,7 @@
-"""What a call that failed says by its code: the error's name, its text, and whether later calls fail, too.
+"""CUDA errors by code: name, text, and whether later calls fail, too.
 
-The names and texts are NVIDIA's own (scripts/cuda_errors.py); the runtime's and the driver's codes are the
-same numbers under two names. NCCL has few codes, which nccl.h names.
+Names and texts are NVIDIA's own (scripts/cuda_errors.py); runtime and driver use the same codes with two
+names. NCCL's few codes are from nccl.h.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from gputop.documents.fields import Mark
 
 OUT_OF_MEMORY = 2
 NOT_READY = 600  # the answer of a query, not an error
-_UNLOADING = 4  # the process is ending: its libraries are taken apart in no defined order
+_UNLOADING = 4  # the process is ending: its libraries are unloaded in no defined order
 
 _NCCL = {
     1: ("ncclUnhandledCudaError", "unhandled cuda error"),
@@ -31,7 +31,7 @@ _NCCL = {
 
 
 def failed(codes: npt.NDArray[np.signedinteger]) -> npt.NDArray[np.bool_]:
-    """Which of these results of calls are errors."""
+    """Return True for results of calls that are errors."""
     errors: npt.NDArray[np.bool_] = (codes != 0) & (codes != NOT_READY)
     return errors
 
@@ -41,9 +41,9 @@ class CudaErrorCode:
     """An error.
 
     Attributes:
-        name: As the layer of the call that returned it names it.
-        text: What CUDA says of it, "" where it says nothing.
-        sticky: Every later call of the process fails as well: a kernel has broken the context.
+        name: The name in the call's layer.
+        text: CUDA's description, "" without one.
+        sticky: True if every later call of the process fails as well: a kernel has broken the context.
     """
 
     code: int
@@ -53,13 +53,13 @@ class CudaErrorCode:
 
     @property
     def at_exit(self) -> bool:
-        """Whether it only says that the process is ending."""
+        """True if it only reports the end of the process."""
         return self.code == _UNLOADING
 
 
 @lru_cache(maxsize=1)
 def _table() -> dict[int, tuple[str, str, bool, str]]:
-    """Code -> (the runtime's name, the driver's, whether it is sticky, text)."""
+    """Code -> (the runtime's name, the driver's, True if sticky, text)."""
     found = {}
     for line in (files("gputop.engine") / "cuda_errors.tsv").read_text(encoding="utf-8").splitlines():
         code, runtime, driver, sticky, text = line.split("\t")
@@ -69,12 +69,12 @@ def _table() -> dict[int, tuple[str, str, bool, str]]:
 
 @lru_cache(maxsize=1)
 def sticky_codes() -> frozenset[int]:
-    """The codes after which every later call of a process fails, too."""
+    """Return the codes after which every later call of a process fails, too."""
     return frozenset(code for code, row in _table().items() if row[2])
 
 
 def cuda_error(layer: str, code: int) -> CudaErrorCode:
-    """The error of a code that a call of a layer (``runtime``, ``driver``, ``nccl``) returned."""
+    """Return the error of a code returned by a call of a layer (``runtime``, ``driver``, ``nccl``)."""
     if layer == "nccl":
         name, text = _NCCL.get(code, (f"NCCL error {code}", ""))
         return CudaErrorCode(code, name, text)

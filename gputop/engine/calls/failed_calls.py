@@ -1,7 +1,7 @@
-"""Which calls failed, how often, where; and what the GPU was given before an error that ends everything.
+"""Failed calls by error and line, and the launches before a sticky error.
 
-Only outermost calls count: a driver call that fails inside a runtime call is the runtime's business, and
-where the runtime call fails as well, it is reported by that one.
+Only outermost calls count: a driver call may fail inside a runtime call that handles it; else the runtime
+call fails as well and is reported.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from probes.arrays import distinct
 from probes.schema import RECORD, CallFlag, Records, join, select
 from probes.stacks.stack_samples import kernel_number
 
-MOST_ORIGINS = 1024  # different failures; what comes beyond is counted without its line
-BEFORE = 64  # calls that are kept from before a sticky error
-LAUNCHES = 8  # of them the newest launches are reported
-_RECENT = 2048  # calls looked back at, of all processes
+MOST_ORIGINS = 1024  # different failures; further ones are counted without their line
+BEFORE = 64  # calls kept from before a sticky error
+LAUNCHES = 8  # reported launches of these, the newest ones
+_RECENT = 2048  # calls searched for them, of all processes
 
 Key = tuple[int, int, int, int]  # pid, function, code, stack
 Sum = tuple[int, int, int, int]  # count, time of the first and of the last, thread of the first
@@ -39,8 +39,7 @@ Sum = tuple[int, int, int, int]  # count, time of the first and of the last, thr
 
 @dataclass(frozen=True, slots=True)
 class Launch:
-    """Work that was given to the GPU; ``time_ns`` since the start, ``kernel`` the handle or host address,
-    ``name`` what it is called, "" where that is not known."""
+    """A launch; ``time_ns``: since the start, ``kernel``: handle or host address, ``name``: "" if unknown."""
 
     time_ns: int
     api: str
@@ -57,11 +56,11 @@ class Failure:
 
     Attributes:
         first_ns: When the first of them returned, since the start of the recording.
-        last_ns: The same of the last.
+        last_ns: When the last of them returned.
         tid: The thread of the first.
-        line: Where they were made; None when that is not known, or was not asked for.
-        launches: Before the process's first sticky error, newest first: what may be to blame. What a wait
-            that succeeded has proved to be done is left out.
+        line: Where they were made; None if unknown or not recorded.
+        launches: Possible causes of the process's first sticky error: launches before it, newest first,
+            without those that a successful wait has proved to have ended.
     """
 
     pid: int
@@ -82,7 +81,7 @@ class Failure:
 
 
 class FailedCalls(Part):
-    """Counts calls that failed, by process, function, error and stack."""
+    """Failed calls by process, function, error and stack."""
 
     def __init__(self) -> None:
         self._sums: dict[Key, Sum] = {}
@@ -90,7 +89,7 @@ class FailedCalls(Part):
         self._recent: tuple[Records, ...] = ()
 
     def copy(self) -> FailedCalls:
-        """One that goes on by itself."""
+        """Return an independent copy."""
         return apart(self)
 
     @property
@@ -98,7 +97,7 @@ class FailedCalls(Part):
         return bool(self._sums)
 
     def add_calls(self, calls: Records) -> None:
-        """Adds CALL records, in the order of their ends."""
+        """Add CALL records, in the order of their ends."""
         codes = calls["ret"]
         if np.count_nonzero(codes):
             outer = (calls["flags"] & np.uint16(CallFlag.NESTED)) == 0
@@ -119,7 +118,7 @@ class FailedCalls(Part):
             self._before[pid] = _newest((*self._recent, calls[:row]), pid).tobytes()
 
     def _remember(self, calls: Records) -> None:
-        calls = calls[-_RECENT:].copy()  # not a part of something larger
+        calls = calls[-_RECENT:].copy()  # no view of a larger array
         kept, rows = [calls], len(calls)
         for batch in reversed(self._recent):
             if rows >= _RECENT:
@@ -141,14 +140,14 @@ class FailedCalls(Part):
         return {"failed": sums}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError: It is no such data, or does not say which calls failed, though some did.
+            ValueError: The data are invalid, or lack the failed calls although there were some.
         """
         if "failed" not in data:
             if any(row[3 + TOTALS.index("errors")] for row in unpacked(data, "calls", 3 + len(TOTALS))):
-                raise ValueError("which calls failed was not told by the gputop that wrote these sums")
+                raise ValueError("these sums lack the failed calls")
             return
         later = data["failed"]
         for pid, raw in later["before"]:
@@ -167,10 +166,10 @@ class FailedCalls(Part):
         if len(recent := _records(later["recent"])):
             self._remember(recent)
 
-    # -- in words -----------------------------------------------------------------------------
+    # -- as rows ------------------------------------------------------------------------------
 
     def failures(self, facts: Facts, start_ns: int) -> tuple[Failure, ...]:
-        """All of them, the first first."""
+        """Return all failures, earliest first."""
         found: dict[tuple[int, int, int, Line | None], Sum] = {}
         for (pid, op, code, stack), one in self._sums.items():
             key = pid, op, code, facts.stacks.line(stack)
@@ -191,7 +190,7 @@ class FailedCalls(Part):
         return tuple(rows)
 
     def _launches(self, pid: int, facts: Facts, start_ns: int) -> tuple[Launch, ...]:
-        """The newest launches that no wait has proved to be done."""
+        """The newest launches that no wait has proved to have ended."""
         found: list[Launch] = []
         done: set[int] = set()
         for call in _records(self._before.get(pid, b""))[::-1]:
@@ -206,25 +205,15 @@ class FailedCalls(Part):
                 done.add(stream)
             elif row.traits & Trait.RUNS and stream not in done:
                 line = facts.stacks.line(int(call["stack"]))
-                end = int(call["t_end"]) - start_ns
-                handle = int(call["aux"])
-                called = facts.stacks.frames(kernel_number(pid, handle))
-                found.append(
-                    Launch(
-                        end,
-                        name,
-                        int(call["tid"]),
-                        handle,
-                        stream,
-                        line,
-                        called[0].function if called else "",
-                    )
-                )
+                end, tid, handle = int(call["t_end"]) - start_ns, int(call["tid"]), int(call["aux"])
+                frames = facts.stacks.frames(kernel_number(pid, handle))
+                kernel = frames[0].function if frames else ""
+                found.append(Launch(end, name, tid, handle, stream, line, kernel))
         return tuple(found)
 
 
 def between(failures: Iterable[Failure], start_ns: int, stretch: tuple[int, int]) -> tuple[Failure, ...]:
-    """Those that happened within a stretch, CLOCK_MONOTONIC; counts stay those of the recording."""
+    """Return the failures within a stretch, CLOCK_MONOTONIC; counts stay those of the recording."""
     low, high = (moment - start_ns for moment in stretch)
     return tuple(one for one in failures if one.last_ns >= low and one.first_ns <= high)
 
@@ -247,18 +236,18 @@ def _records(raw: Any) -> Records:
     """Records from bytes.
 
     Raises:
-        ValueError: They are none.
+        ValueError: The bytes are invalid.
     """
     if not isinstance(raw, bytes) or len(raw) % RECORD.itemsize:
         raise ValueError("these are no records")
     return np.frombuffer(raw, RECORD)
 
 
-# Calls that failed, as lines of text.
+# Failed calls as text.
 
 
 def failure_lines(failures: Sequence[Failure]) -> list[str]:
-    """A line each, and below an error that ends everything what the GPU was given before it; not escaped."""
+    """Return a line for each failure, and below a sticky error the launches before it; not escaped."""
     lines = []
     for failure in failures:
         lines.append(failure_line(failure))
@@ -269,14 +258,14 @@ def failure_lines(failures: Sequence[Failure]) -> list[str]:
 
 
 def failure_line(failure: Failure) -> str:
-    """``cudaMalloc: cudaErrorMemoryAllocation (2), out of memory: once, at 1.234 s at a.py:7 in f()``."""
+    """``cudaMalloc: cudaErrorMemoryAllocation (2), out of memory: once, at 1.234 s at a.py:7 in f()``"""
     place = f" at {failure.line.text()}" if failure.line is not None else ""
     times = f"{format_count(failure.count)} times, first" if failure.count > 1 else "once,"
     return f"{failure.text()}: {times} at {failure.first_ns / 1e9:.3f} s{place}"
 
 
 def launch_line(launch: Launch, error_ns: int) -> str:
-    """``cudaLaunchKernel of 0x4f0, 1.200 ms before, stream 0x7, at a.py:7 in f()``."""
+    """Return ``cudaLaunchKernel of 0x4f0, 1.200 ms before, stream 0x7, at a.py:7 in f()``."""
     place = f", at {launch.line.text()}" if launch.line is not None else ""
     ago = (error_ns - launch.time_ns) / 1e6
     what = folded(launch.name) if launch.name else f"{launch.kernel:#x}"

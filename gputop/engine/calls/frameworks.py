@@ -1,6 +1,6 @@
-"""Which frameworks a process has loaded, by the files on its stacks and the names of its threads.
+"""The frameworks of a process, by the files on its stacks and the names of its threads.
 
-Advice is in the words of what the process has: ``.item()`` says nothing to who wrote C++.
+Advice uses the terms of these: ``.item()`` means nothing to a C++ programmer.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Final
 
 
 class Framework(str, Enum):
-    """What a program is written with."""
+    """A language or library of a program."""
 
     PYTHON = "python"
     TORCH = "torch"
@@ -38,5 +38,5 @@ TORCH_THREADS: Final = ("pt_autograd", "pt_main_thread", "pt_data_pin", "pt_data
 
 @lru_cache(maxsize=1 << 14)
 def frameworks_of_file(file: str) -> frozenset[Framework]:
-    """Those that a process has whose stacks go through this file."""
+    """Return the frameworks shown by a file on a stack."""
     return frozenset(framework for framework, pattern in _FILES if pattern.search(file))

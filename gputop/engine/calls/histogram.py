@@ -26,7 +26,7 @@ MIDDLES: Ints = np.rint(2.0 ** (_index // STEPS) * (1 + (_index % STEPS + 0.5) /
 
 
 def bucket_of(durations: npt.NDArray[np.uint64] | npt.NDArray[np.float64]) -> Ints:
-    """Bucket numbers of durations in ns; 0 counts as 1."""
+    """Return the bucket numbers of durations in ns; 0 counts as 1."""
     buckets = durations.astype(np.float64, copy=False).view(np.int64) >> _MANTISSA_SHIFT
     buckets -= _BIAS
     np.minimum(buckets, BUCKETS - 1, out=buckets)
@@ -35,10 +35,10 @@ def bucket_of(durations: npt.NDArray[np.uint64] | npt.NDArray[np.float64]) -> In
 
 
 def percentiles(counts: npt.NDArray[np.integer], fractions: tuple[float, ...]) -> Ints:
-    """Nearest-rank percentiles of several histograms.
+    """Return nearest-rank percentiles of several histograms.
 
     Args:
-        counts: Shape (n, BUCKETS), how many values each bucket holds.
+        counts: Shape (n, BUCKETS), the number of values in each bucket.
         fractions: For example (0.5, 0.95, 0.99).
 
     Returns:

@@ -1,4 +1,4 @@
-"""Short names for kernels: C++ templates are folded so that what differs between kernels stays."""
+"""Short names for kernels: C++ templates are reduced to the words that differ between kernels."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ _WORD: Final = re.compile(r"[A-Za-z_]\w*(?:::[A-Za-z_]\w*)*|\d+")
 _ANONYMOUS: Final = re.compile(r"\((?:anonymous namespace|unnamed)\)::|<unnamed>::|_GLOBAL__N__\w+::")
 _LAMBDA: Final = re.compile(r"\{lambda\([^{}]*\)#\d+\}")
 _SPACES: Final = re.compile(r"^(?:at::native::|at::cuda::|at::|c10::cuda::|c10::|thrust::\w+::|cub::\w+::)+")
-# words that say nothing about what a kernel does
+# words without meaning for the work of a kernel
 _PLAIN: Final = frozenset(
     """
     void int unsigned char const long short bool std array Array TensorIteratorBase detail operator true false
     type typename class struct
     """.split()  # noqa: SIM905 - a list is longer
 )
-# functions whose name says nothing: what they run is in their templates
+# functions with generic names: their work is in the template arguments
 _GENERIC: Final = re.compile(r"(?:\w+::)*(?:[Kk]ernel\d?|device_kernel|enable_if|run|launch)")
-_MOST: Final = 6  # words that tell kernels apart
+_MOST: Final = 6  # words that distinguish kernels
 _LONGEST: Final = 80  # characters
 
 
 def short_names(names: Sequence[str]) -> list[str]:
-    """A short name for each; different kernels have different ones."""
+    """Return a short name for each; different kernels have different ones."""
     bases, words = zip(*map(_parts, names), strict=True) if names else ((), ())
     groups: dict[str, dict[str, list[str]]] = {}
     for name, base, own in zip(names, bases, words, strict=True):
@@ -38,7 +38,7 @@ def short_names(names: Sequence[str]) -> list[str]:
 
 
 def _free(name: str, used: set[str]) -> str:
-    """The name, with a number where another kernel has it."""
+    """The name, with a number if another kernel has it."""
     unique, number = name, 2
     while unique in used:
         unique, number = f"{name} #{number}", number + 1
@@ -47,7 +47,7 @@ def _free(name: str, used: set[str]) -> str:
 
 
 def _parts(name: str) -> tuple[str, list[str]]:
-    """(the function without its templates, the words in these)."""
+    """(the function without its template arguments, the words in these)."""
     text = _ANONYMOUS.sub("", name.strip())
     text = _LAMBDA.sub("lambda", text).removeprefix("void ").strip()
     base, depth, end = [], 0, len(text)
@@ -68,7 +68,7 @@ def _parts(name: str) -> tuple[str, list[str]]:
 
 
 def _distinguished(base: str, members: dict[str, list[str]]) -> dict[str, str]:
-    """Names of kernels that are one function: with the words that not all of them have."""
+    """Names of kernels of one function, with the words that not all of them have."""
     alone = len(members) == 1
     if alone and not _GENERIC.fullmatch(base):
         return dict.fromkeys(members, _cut(base))
@@ -88,5 +88,5 @@ def _distinguished(base: str, members: dict[str, list[str]]) -> dict[str, str]:
 
 
 def _cut(text: str) -> str:
-    """A long name without its middle: libraries tell kernels apart by the ends of their names."""
+    """A long name without its middle: kernels of libraries differ in the ends of their names."""
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST // 2]}…{text[-_LONGEST // 2 + 1 :]}"

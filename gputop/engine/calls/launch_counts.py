@@ -1,8 +1,7 @@
-"""Launches by kernel and shape: counted by process and handle, named where the recording reports a name.
+"""Launches by kernel and shape: counted by process and handle, named where the recording has a name.
 
-A launch of the runtime's names a function of the host's code, which is called like its kernel
-(probes/stacks/kernel_resolver.py); a handle of the driver has the name by which its program asked for it, if
-that was seen.
+A launch of the runtime refers to a host function with its kernel's name (probes/stacks/kernel_resolver.py); a
+handle of the driver has the name with which its program requested it, if that call was observed.
 """
 
 from __future__ import annotations
@@ -32,7 +31,7 @@ ShapeCounts = dict[tuple[int, int, int], int]  # (process, handle, number of the
 ByShape = Mapping[Shape, int]  # shape -> launches
 _SHAPE = 0xFFFFFFFF
 NAMELESS = "handles of the driver, without a name"
-MOST = 1 << 16  # kernels; what comes beyond is counted under handle 0
+MOST = 1 << 16  # kernels; further ones are counted under handle 0
 _LIBRARIES = (
     ("torch", ("libtorch", "libc10", "libaten")),
     ("cuBLAS", ("libcublas",)),
@@ -44,7 +43,7 @@ _LIBRARIES = (
 
 
 def library_of(file: str) -> str:
-    """Whose kernels a file has: ``torch``, ``cuBLAS``, …, else the file's name."""
+    """Return the library of a kernel's file: ``torch``, ``cuBLAS``, …, else the file's name."""
     base = file.rpartition("/")[2]
     return next((name for name, starts in _LIBRARIES if base.startswith(starts)), base)
 
@@ -57,7 +56,7 @@ class Launched:
     shapes: ShapeCounts = field(default_factory=dict)
 
     def add(self, more: Launched) -> None:
-        """Adds what came next. Beyond so many kernels or shapes a kernel is 0, a shape not known."""
+        """Add later launches. Beyond ``MOST`` kernels or shapes a kernel is 0, a shape unknown."""
         for (pid, handle), count in more.counts.items():
             key = (pid, handle) if (pid, handle) in self.counts or len(self.counts) < MOST else (pid, 0)
             self.counts[key] = self.counts.get(key, 0) + count
@@ -70,7 +69,7 @@ _SHAPES = 8  # of a kernel, in JSON; ``launches`` and ``unshaped`` list what oth
 
 
 def shapes_json(shapes: Sequence[tuple[Shape, int]]) -> list[ShapeJson]:
-    """The first of some shapes with their launches."""
+    """Return the first of some shapes with their launches."""
     return [
         {
             "grid": [*shape.grid],
@@ -84,11 +83,11 @@ def shapes_json(shapes: Sequence[tuple[Shape, int]]) -> list[ShapeJson]:
 
 @dataclass(frozen=True, slots=True)
 class KernelRow:
-    """The launches of one kernel; ``name`` is "" where it is not known, and ``file`` with it.
+    """The launches of one kernel; ``name`` and ``file`` are "" if unknown.
 
     Attributes:
-        shapes: (shape, launches in it), most first; the shapes of all other launches are not known.
-        small: Launches with fewer threads than fill the GPU; None where that is not known of a GPU.
+        shapes: (shape, launches in it), most first; the shapes of all other launches are unknown.
+        small: Launches with fewer threads than fill the GPU; None if that is unknown of a GPU.
         over_ns: The time in which they were launched.
     """
 
@@ -108,13 +107,13 @@ class KernelRow:
     @property
     @marked(Mark())
     def unshaped(self) -> int:
-        """Launches whose shape is not known."""
+        """Launches of unknown shape."""
         return self.launches - self.shaped
 
     @property
     @marked(Mark())
     def library(self) -> str:
-        """Whose kernel it is: ``torch``, ``cuBLAS``, …, else its file; "" where that is not known."""
+        """Its library: ``torch``, ``cuBLAS``, …, else its file; "" if unknown."""
         return library_of(self.file)
 
     @property
@@ -124,19 +123,19 @@ class KernelRow:
 
     @property
     def shaped(self) -> int:
-        """Launches whose shape is known."""
+        """Launches of known shape."""
         return sum(count for _shape, count in self.shapes)
 
 
 class KernelCounts(Part):
-    """Counts launches that succeeded, outermost ones only."""
+    """Successful outermost launches."""
 
     def __init__(self) -> None:
         self.sums = Launched()
         self._launches = launching([row.name for row in api.BY_OP])
 
     def add_sample(self, sample: Sample) -> None:
-        """Keeps what the functions of the session are called, by their numbers."""
+        """Read the names of the session's functions, by number."""
         if sample.kind == APIS:
             self._launches = launching(str(row[0]) for row in sample.data.get("rows", ()))
 
@@ -169,7 +168,7 @@ class KernelCounts(Part):
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next; an older gputop told no kernels, or no shapes."""
+        """Add the payload of the next stretch; an older gputop wrote no kernels, or no shapes."""
         if "kernels" in data:
             shapes = unpacked(data, "shapes", 4) if "shapes" in data else []
             self.sums.add(
@@ -183,7 +182,7 @@ class KernelCounts(Part):
 def kernel_rows(
     launched: Launched, facts: Facts, fill: int | None, over_ns: int = 0
 ) -> dict[int, tuple[KernelRow, ...]]:
-    """pid -> its kernels, most launches first; only of processes of which some kernel has a name."""
+    """Return pid -> its kernels, most launches first; only of processes with a named kernel."""
     shapes: dict[tuple[int, int], dict[Shape, int]] = {}
     for (pid, handle, number), count in launched.shapes.items():
         if (shape := facts.shapes.get(number)) is not None:
@@ -204,19 +203,19 @@ def kernel_rows(
 
 
 def most_first(shapes: ByShape) -> tuple[tuple[Shape, int], ...]:
-    """The shapes with their launches, most launches first."""
+    """Return the shapes with their launches, most launches first."""
     return tuple(sorted(shapes.items(), key=lambda row: (-row[1], row[0])))
 
 
 def small_among(shapes: ByShape, fill: int | None) -> int | None:
-    """Launches of fewer threads than fill the GPU; None where that, or every shape, is not known."""
+    """Return the launches of fewer threads than fill the GPU; None if that, or every shape, is unknown."""
     if not fill or not shapes:
         return None
     return sum(count for shape, count in shapes.items() if shape.threads < fill)
 
 
 def folded(name: str) -> str:
-    """Without result, arguments and what stands between angle brackets: ``at::native::reduce_kernel<…>``."""
+    """Return a name without result, arguments and template arguments: ``at::native::reduce_kernel<…>``."""
     name = name.removeprefix("void ").replace("(anonymous namespace)::", "")
     out: list[str] = []
     depth = 0
@@ -235,10 +234,10 @@ def folded(name: str) -> str:
 
 
 class Folded(NamedTuple):
-    """Kernels that differ in templates only: how many, their launches, and those whose shape is known.
+    """Kernels that differ in template arguments only: their number and launches, ``shaped``: of known shape.
 
     ``shape`` is the most frequent one; ``small`` launches have fewer threads than fill the GPU, None:
-    not known.
+    unknown.
     """
 
     name: str
@@ -251,7 +250,7 @@ class Folded(NamedTuple):
 
 
 def by_folded_name(rows: Sequence[KernelRow]) -> list[Folded]:
-    """Kernels by folded name and library, most launches first."""
+    """Return kernels by folded name and library, most launches first."""
     found: dict[tuple[str, str], list[KernelRow]] = {}
     for row in rows:
         found.setdefault((folded(row.name) if row.name else NAMELESS, row.library), []).append(row)
@@ -276,16 +275,16 @@ def _together(key: tuple[str, str], rows: Sequence[KernelRow]) -> Folded:
 
 
 def launching(names: Iterable[str]) -> npt.NDArray[np.bool_]:
-    """Which functions launch a kernel that they name."""
+    """Return True for functions that launch a kernel given as an argument."""
     known = [name in api.OP_OF and api.BY_OP[api.OP_OF[name]].argument == "kernel" for name in names]
     return np.array([*known, False], np.bool_)
 
 
-# Launches by kernel and shape, as lines of text.
+# Launches by kernel and shape as text.
 
 
 def kernels_text(rows: Sequence[KernelRow], duration_ns: int, shown: int) -> list[str]:
-    """A heading, and a line for each of the first kernels, with its most frequent shape."""
+    """Return a heading, and a line for each of the first kernels, with its most frequent shape."""
     if not rows:
         return []
     lines = [f"  {'LAUNCHES':>9}{'n/s':>8}  {'LIBRARY':<14} KERNEL"]
@@ -301,7 +300,7 @@ def kernels_text(rows: Sequence[KernelRow], duration_ns: int, shown: int) -> lis
 
 
 def small_text(rows: Sequence[KernelRow]) -> list[str]:
-    """A sentence about launches that cannot fill the GPU, where there are any."""
+    """Return a sentence about launches that cannot fill the GPU, if there are any."""
     known = [row for row in rows if row.small is not None]
     small, shaped = sum(row.small or 0 for row in known), sum(row.shaped for row in known)
     if not small:
@@ -313,7 +312,7 @@ def small_text(rows: Sequence[KernelRow]) -> list[str]:
 
 
 def shape_text(shape: Shape) -> str:
-    """As CUDA writes a launch: ``<<<10, 512>>>``, ``<<<(4,2), (16,8), 2048>>>``; the third are bytes."""
+    """Return a shape in CUDA's syntax: ``<<<10, 512>>>``, ``<<<(4,2), (16,8), 2048>>>``; 2048: bytes."""
     shared = f", {shape.shared_bytes}" if shape.shared_bytes else ""
     return f"<<<{_sizes(shape.grid)}, {_sizes(shape.block)}{shared}>>>"
 
@@ -326,5 +325,5 @@ def _sizes(sizes: tuple[int, int, int]) -> str:
 
 
 def _rate(row: KernelRow, duration_ns: int) -> float:
-    """Launches a second of the recording."""
+    """Launches per second of the recording."""
     return row.launches * 1e9 / max(duration_ns, 1)

@@ -1,4 +1,4 @@
-"""Adds up calls, and waits between them, by their line of Python: over a recording, or the last ticks."""
+"""Sums of calls, and waits between them, by line of Python: over a recording, or the last ticks."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from probes.schema import ALIASED, NOT_REQUESTED, CallFlag, Records, select
 
 Origin = tuple[int, int, int]  # pid, function (of waits: thread), stack
 Sums = dict[Origin, tuple[int, int]]  # -> count, ns
-Samples = Counter[tuple[int, int]]  # (thread, stack) -> how often it was seen there
+Samples = Counter[tuple[int, int]]  # (thread, stack) -> number of samples
 MOST_STACKS = 128  # of a process; the time of the others is summed per function
 
 
 def sums_of(calls: Records) -> Sums:
-    """The outermost calls whose line was looked for."""
+    """Return the sums of outermost calls with stacks."""
     wanted = (calls["stack"] != NOT_REQUESTED) & (calls["flags"] & np.uint16(CallFlag.NESTED) == 0)
     if not wanted.any():
         return {}
@@ -33,7 +33,7 @@ def sums_of(calls: Records) -> Sums:
 
 
 def waits_of(stays: Records) -> Sums:
-    """The times that threads of Python were blocked between two calls, without the wait for a CPU after."""
+    """Return the sums of waits of Python threads between two calls, without the run queue after."""
     wanted = stays["stack"] != NOT_REQUESTED
     if not wanted.any():
         return {}
@@ -43,8 +43,8 @@ def waits_of(stays: Records) -> Sums:
 
 
 def _by_origin(rows: Records, second: str, numbers: npt.NDArray[Any], ns: npt.NDArray[Any]) -> Sums:
-    """Sums by process, a second column and stack; ``numbers`` tell those two apart, from the third bit on."""
-    # one number for three: stacks are hashes of 62 bits, and what stands for none is less than four
+    """Sums by process, a second column and stack; ``numbers`` identify those two, from the third bit on."""
+    # one number for three: stacks are hashes of 62 bits, and codes for no stack are less than four
     _, first, which = np.unique(rows["stack"] ^ numbers, return_index=True, return_inverse=True)
     counts = np.bincount(which.reshape(-1)).tolist()
     times = np.bincount(which.reshape(-1), weights=ns).tolist()
@@ -55,12 +55,12 @@ def _by_origin(rows: Records, second: str, numbers: npt.NDArray[Any], ns: npt.ND
 def line_rows(
     sums: Sums, facts: Facts, waits: Sums | None = None
 ) -> tuple[dict[int, list[LineRow]], dict[int, int]]:
-    """(pid -> a row for each line and function, most time first; pid -> calls of unknown lines).
+    """Return (pid -> a row for each line and function, most time first; pid -> calls of unknown lines).
 
     Args:
         sums: Of calls.
-        facts: What the stacks are.
-        waits: Sums of waits: those in ``backward()`` have the line of what autograd's own threads call.
+        facts: With the stacks.
+        waits: Sums of waits: calls of autograd's threads get the line of the wait in ``backward()``.
     """
     backward = _backward_stacks(waits or {}, facts)
     found: dict[tuple[int, Line, int], tuple[int, int]] = {}
@@ -83,14 +83,14 @@ def line_rows(
 
 
 def _of_autograd(stack: int, facts: Facts) -> bool:
-    """Whether calls come from autograd's threads, which have no Python."""
+    """True if a stack is of autograd's threads, which have no Python frames."""
     frames = facts.stacks.frames(stack)
     native = all(frame.is_native for frame in frames if frame.file)
     return native and any("torch::autograd::Engine" in frame.function for frame in frames)
 
 
 def _backward_stacks(waits: Sums, facts: Facts) -> dict[int, int]:
-    """pid -> the stack that waits in ``backward()``; none where a process does so at several lines."""
+    """pid -> the stack that waits in ``backward()``; none if a process does so at several lines."""
     found: dict[int, dict[Line, int]] = {}
     for pid, _tid, stack in waits:
         line = facts.stacks.line(stack)
@@ -102,13 +102,13 @@ def _backward_stacks(waits: Sums, facts: Facts) -> dict[int, int]:
 def wait_rows(
     sums: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
 ) -> tuple[dict[int, list[WaitRow]], dict[int, int]]:
-    """(pid -> a row for each line, most time first; pid -> waits at unknown lines).
+    """Return (pid -> a row for each line, most time first; pid -> waits at unknown lines).
 
     Args:
         sums: Of all threads.
-        feeding: Processes that made calls: of them only the threads that did count, others wait for work.
-        callers: Those threads.
-        facts: What the stacks are.
+        feeding: Processes that made calls: of these only calling threads count, others wait for work.
+        callers: The calling threads.
+        facts: With the stacks.
     """
     found: dict[tuple[int, Line], tuple[int, int]] = {}
     unknown: dict[int, int] = {}
@@ -130,7 +130,7 @@ def wait_rows(
 def stack_rows(
     calls: Sums, waits: Sums, feeding: Collection[int], callers: Collection[int], facts: Facts
 ) -> dict[int, tuple[StackRow, ...]]:
-    """pid -> the calls and waits of each stack, most time first; they sum up to all of them."""
+    """Return pid -> the calls and waits of each stack, most time first; they add up to all of them."""
     found: dict[int, dict[tuple[str, tuple[Line, ...]], tuple[int, int]]] = {}
     rows = [((pid, facts.api(op)[0], stack), one) for (pid, op, stack), one in calls.items()]
     rows += [
@@ -147,7 +147,7 @@ def stack_rows(
 
 
 def _most(stacks: dict[tuple[str, tuple[Line, ...]], tuple[int, int]]) -> tuple[StackRow, ...]:
-    """Those with most time, and what the others are together."""
+    """The stacks with most time, and the sum of the others by function."""
     order = sorted(stacks.items(), key=lambda one: (-one[1][1], one[0]))
     rows = [StackRow(frames, api, count, ns) for (api, frames), (count, ns) in order[:MOST_STACKS]]
     rest: dict[str, tuple[int, int]] = {}
@@ -160,7 +160,7 @@ def _most(stacks: dict[tuple[str, tuple[Line, ...]], tuple[int, int]]) -> tuple[
 def sample_rows(
     samples: Samples, pids: Mapping[int, int], facts: Facts
 ) -> tuple[dict[int, list[SampleRow]], dict[int, int]]:
-    """(pid -> a row for each line, most samples first; pid -> samples in all, of unknown lines as well)."""
+    """Return (pid -> a row for each line, most samples first; pid -> all samples, with unknown lines)."""
     found: dict[tuple[int, Line], int] = {}
     every: dict[int, int] = {}
     for (tid, stack), count in samples.items():
@@ -177,7 +177,7 @@ def sample_rows(
 
 
 class LineSums(Part):
-    """The sums of calls, ``lines``, and of waits between them."""
+    """The sums of calls, ``lines``, and of ``waits`` between them."""
 
     def __init__(self) -> None:
         self.lines: Sums = {}
@@ -204,7 +204,7 @@ class LineSums(Part):
 
 
 def add_samples(samples: Samples, data: Mapping[str, Any]) -> None:
-    """Counts samples of threads that were on a CPU between two calls, the data of a sample ``places``."""
+    """Count the samples of running threads between two calls in the data of a ``places`` sample."""
     for tid, stack in zip(data.get("tid", ()), data.get("stack", ()), strict=False):
         if isinstance(tid, int) and isinstance(stack, int):
             samples[tid, stack] += 1

@@ -1,4 +1,4 @@
-"""The source file of a line, as far as this machine has it: its text, or why it is not shown."""
+"""The source file of a line on this machine: its text, or why it is not shown."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ class SourceFile:
     """A file's lines.
 
     Attributes:
-        path: Where it was read.
-        lines: Its lines without their ends; none where it could not be read.
-        changed_ns: When it was changed last, ns since the epoch.
-        problem: Why there are no lines, in a sentence; "" where there are.
+        path: The file that was read.
+        lines: Its lines without their ends; none if it could not be read.
+        changed_ns: Its last change, ns since the epoch.
+        problem: Why there are no lines, in a sentence; "" if there are.
     """
 
     path: str
@@ -34,11 +34,11 @@ class SourceFile:
 
 
 def read_source(line: Line, pid: int | None) -> SourceFile:
-    """Reads the file that a line is in.
+    """Read the file of a line.
 
     Args:
-        line: The line; its file is a name that a program or a recording gave.
-        pid: The process that runs it now, whose root and folder count; None in a replay.
+        line: The line; its file name is from a program or a recording.
+        pid: The process that runs it, whose root and folder count; None in a replay.
     """
     if line.file.startswith("<"):
         return SourceFile(line.file, problem="this code comes from no file")
@@ -60,7 +60,7 @@ def read_source(line: Line, pid: int | None) -> SourceFile:
         return SourceFile(
             line.file, problem=_PROBLEMS.get(error.errno or 0, f"the file cannot be read: {error.strerror}")
         )
-    except ValueError as error:  # a program may call its code anything
+    except ValueError as error:  # a program may use any file name
         return SourceFile(line.file, problem=str(error))
     return SourceFile(text.path, tuple(text.data.decode(errors="replace").split("\n")), text.changed_ns)
 

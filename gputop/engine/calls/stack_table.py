@@ -1,4 +1,4 @@
-"""Which line of the program a call comes from: the stacks of a recording, and the frame to name."""
+"""The stacks of a recording, and the source line of each."""
 
 from __future__ import annotations
 
@@ -15,13 +15,15 @@ from probes.samples import FramesData
 from probes.stacks.stack_samples import is_kernel_number
 
 MOST_STACKS = 1 << 20
-MANY_STACKS = 100_000  # beyond them, those of processes that are shown nowhere any more go
+MANY_STACKS = 100_000  # with more of them, those of ended processes that are no longer shown are dropped
 
 
 @dataclass(frozen=True, slots=True, order=True)
 class Line:
-    """A line of source: file, number (0 when it is not known) and the function it is in; of native code the
-    library's file, 0, and the function with how far in it the place is (``copy+0x41``)."""
+    """A line of source: file, number (0 if unknown), function.
+
+    Of native code the library's file, 0, and the function with the offset in it (``copy+0x41``).
+    """
 
     file: str
     line: int
@@ -29,17 +31,17 @@ class Line:
 
     @property
     def is_native(self) -> bool:
-        """Whether it is native code, of which no line is known."""
+        """True for native code, whose lines are unknown."""
         return self.line == 0 and not self.file.endswith(".py") and not self.file.startswith("<")
 
     @property
     def is_operator(self) -> bool:
-        """Whether it is no line at all, but an operator or a built-in function that a profiler recorded."""
+        """True for an operator or a built-in function recorded by a profiler, which has no line."""
         return self.line == 0 and self.file in ("<torch>", "<built-in>")
 
     @property
     def place(self) -> str:
-        """Without the function: ``train.py:42``, ``libcopy.so``; ``train.py:?`` if its table is too long."""
+        """``train.py:42``, ``libcopy.so``; ``train.py:?`` if its line table is too long."""
         name = self.file.rpartition("/")[2]
         if self.is_operator:
             return name.strip("<>")
@@ -47,15 +49,15 @@ class Line:
 
     @property
     def brief(self) -> str:
-        """Where there is room for one of the two: ``train.py:42``, or of native code ``copy+0x41``."""
+        """``train.py:42``, or of native code ``copy+0x41``."""
         return self.function if self.is_native or self.is_operator else self.place
 
     def text(self) -> str:
-        """As a person reads it: ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
+        """Return ``train.py:42 in mask()``, ``copy+0x41 in libcopy.so``."""
         return self._of(self.file.rpartition("/")[2])
 
     def full_text(self) -> str:
-        """The same with the whole path of the file."""
+        """Return the same with the whole path of the file."""
         return self._of(self.file)
 
     def _of(self, file: str) -> str:
@@ -63,7 +65,7 @@ class Line:
             return f"{self.function} in {self.place}"
         if not self.is_native:
             return f"{file}:{self.line or '?'} in {self.function}()"
-        # without symbols the function is called after its file
+        # without symbols the function is named after its file
         return self.function if self.function.startswith(f"{self.place}+") else f"{self.function} in {file}"
 
     def to_json(self) -> LineJson:
@@ -71,7 +73,7 @@ class Line:
 
 
 def in_backward(frames: Iterable[Line]) -> bool:
-    """Whether a stack is within PyTorch's ``backward()``: who waits there waits for autograd's threads."""
+    """True if a stack is within PyTorch's ``backward()``, where a wait is for autograd's threads."""
     return any(
         "/torch/autograd/" in frame.file or frame.file.endswith("/torch/_tensor.py") for frame in frames
     )
@@ -83,17 +85,17 @@ def line_json(line: Line | None) -> LineJson | None:
 
 
 class Stacks:
-    """The stacks that samples told, by the number that calls carry.
+    """The stacks reported by samples, by their number in calls.
 
     Attributes:
-        names_kernels: Whether some kernel has a name.
+        names_kernels: True if any kernel has a name.
     """
 
     def __init__(self) -> None:
         self.names_kernels = False
         self._frames: dict[int, tuple[Line, ...]] = {}
-        self.known: dict[Line, Line] = {}  # one object for each line, however many stacks hold it
-        self._of: dict[int, set[int]] = {}  # of each process that is not over
+        self.known: dict[Line, Line] = {}  # one object for each line of all stacks
+        self._of: dict[int, set[int]] = {}  # of each living process
         self._frameworks: dict[int, frozenset[Framework]] = {}
         self._over: deque[tuple[int, set[int]]] = deque()
 
@@ -110,7 +112,7 @@ class Stacks:
             self.names_kernels = self.names_kernels or is_kernel_number(stack)
 
     def forget(self, pids: Iterable[int]) -> None:
-        """These processes are over: where there are many stacks, theirs go, of the first ones first."""
+        """Mark processes as ended: beyond ``MANY_STACKS`` their stacks are dropped, earliest first."""
         self._over.extend((pid, self._of.pop(pid)) for pid in pids if pid in self._of)
         while len(self._frames) > MANY_STACKS and self._over:
             pid, stacks = self._over.popleft()
@@ -131,12 +133,12 @@ class Stacks:
         return self.known.setdefault(found, found)
 
     def frames(self, stack: int) -> tuple[Line, ...]:
-        """The frames of a stack from the innermost on; none when it is not known."""
+        """Return the frames of a stack from the innermost on; none if unknown."""
         return self._frames.get(stack, ())
 
     def line(self, stack: int) -> Line | None:
-        """The innermost line of Python that is no library's, else of native code, else the innermost one."""
-        frames = [frame for frame in self.frames(stack) if frame.file]  # without the sign for missing callers
+        """Return the innermost line of Python outside of libraries, else native code, else the innermost."""
+        frames = [frame for frame in self.frames(stack) if frame.file]  # without marks for missing callers
         python = [frame for frame in frames if not frame.is_native]
         for frame in (*python, *frames):
             if not is_library(frame.file):

@@ -1,8 +1,8 @@
-"""Which GPUs a process uses: as NVML lists it, else by the devices that its CUDA calls named.
+"""The GPUs of a process: by NVML's list, else by the devices that its CUDA calls named.
 
-CUDA counts devices as the process sees them. ``CUDA_VISIBLE_DEVICES`` and ``CUDA_DEVICE_ORDER`` as they
-were at its start lead from there to NVML's numbers; a process that changes them later deceives this,
-which only NVML's list does not. Where the way is not certain the answer is unknown, with the reason.
+CUDA numbers devices as the process sees them. ``CUDA_VISIBLE_DEVICES`` and ``CUDA_DEVICE_ORDER`` at its start
+map these to NVML's numbers; only NVML's list is right if the process changes them later. Where the mapping is
+not certain the GPU is unknown, with the reason.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 BY_NVML, BY_CALLS = "nvml", "calls"
 _IN_BUS_ORDER = "PCI_BUS_ID"
-_NAMED = 4  # processes that a sentence names
+_NAMED = 4  # processes named in a sentence
 
-Usage = dict[int, dict[int, int]]  # process number as NVML has it -> {GPU index: bytes}
+Usage = dict[int, dict[int, int]]  # process number by NVML -> {GPU index: bytes}
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +36,10 @@ class GpuUse:
     """The GPUs of one process.
 
     Attributes:
-        gpus: NVML's indices; None when they are not known.
-        source: ``nvml`` or ``calls``; "" when they are not known.
-        unknown: Why not, in words.
-        memory_bytes: What NVML says it holds on them; None when NVML does not list it.
+        gpus: NVML's indices; None if unknown.
+        source: ``nvml`` or ``calls``; "" if unknown.
+        unknown: Why they are unknown.
+        memory_bytes: Its memory on them by NVML; None if NVML does not list it.
     """
 
     gpus: tuple[int, ...] | None
@@ -49,11 +49,11 @@ class GpuUse:
 
 
 class UnknownGpuError(Exception):
-    """The way from CUDA's numbers to NVML's is not certain; the message says why."""
+    """The mapping from CUDA's numbers to NVML's is not certain, for the reason in the message."""
 
 
 def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list[int]:
-    """NVML's index of each device that a process sees, in CUDA's order.
+    """Return NVML's index of each device that a process sees, in CUDA's order.
 
     Raises:
         UnknownGpuError: It is not certain.
@@ -68,7 +68,7 @@ def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list
     found: list[int] = []
     for entry in (part.strip() for part in str(text).split(",")):
         index = _entry(entry, facts, devices)
-        if index is None:  # as in CUDA: what follows an entry that is not valid is not seen
+        if index is None:  # as in CUDA, an invalid entry ends the list
             break
         if index in found:
             raise UnknownGpuError(f"CUDA_VISIBLE_DEVICES={text} names a GPU twice")
@@ -77,12 +77,12 @@ def visible_devices(facts: Mapping[str, Any], devices: Sequence[Device]) -> list
 
 
 def _of_host(devices: Sequence[Device], facts: Mapping[str, Any]) -> Sequence[Device]:
-    """Those of the machine on which a process runs."""
+    """The devices of a process's machine."""
     return [device for device in devices if device.host == facts.get("host", 0)]
 
 
 def _entry(entry: str, facts: Mapping[str, Any], devices: Sequence[Device]) -> int | None:
-    """The device that one entry of the list names; None when it names none."""
+    """The device of one entry of the list; None for none."""
     if entry.startswith("MIG-"):
         raise UnknownGpuError("it uses a part of a GPU (MIG)")
     if entry.startswith("GPU-"):
@@ -95,7 +95,7 @@ def _entry(entry: str, facts: Mapping[str, Any], devices: Sequence[Device]) -> i
 
 
 def _check_order(facts: Mapping[str, Any], devices: Sequence[Device]) -> None:
-    """Numbers are certain only when CUDA and NVML count the same GPUs in the same order."""
+    """Raise unless CUDA and NVML number the same GPUs in the same order."""
     if len(devices) < 2:
         return
     if facts.get("namespace_pid") is not None:
@@ -107,7 +107,7 @@ def _check_order(facts: Mapping[str, Any], devices: Sequence[Device]) -> None:
 
 
 class Attribution:
-    """Answers for all processes of one frame."""
+    """The GPUs of all processes of one frame."""
 
     def __init__(
         self, usage: Usage | None, devices: Sequence[Device], processes: Mapping[int, Mapping[str, Any]]
@@ -124,7 +124,7 @@ class Attribution:
             self._match(listed, used, listed in processes, inner.get(listed, []))
 
     def _match(self, listed: int, used: dict[int, int], outer: bool, inner: list[int]) -> None:
-        """NVML in a container may list the numbers of the container: both count, if only one fits."""
+        """Attribute a process by NVML's number, in a container perhaps the inner one, if only one fits."""
         fitting = [*([listed] if outer else []), *(pid for pid in inner if pid != listed)]
         if len(fitting) == 1:
             self._usage.setdefault(fitting[0], {}).update(used)
@@ -133,11 +133,11 @@ class Attribution:
             self._unclear[pid] = f"NVML lists a process {listed}, which may also be {others}"
 
     def of(self, pid: int, facts: Mapping[str, Any]) -> GpuUse:
-        """The GPUs of one process.
+        """Return the GPUs of one process.
 
         Args:
             pid: Its number.
-            facts: Its ``process`` sample; ``cuda_devices`` are the devices that its calls named.
+            facts: Its ``process`` sample; ``cuda_devices``: the devices named in its calls.
         """
         if pid in self._usage:
             used = self._usage[pid]
@@ -150,7 +150,7 @@ class Attribution:
         return self._by_calls(ordinals, facts)
 
     def _without_name(self, facts: Mapping[str, Any]) -> GpuUse:
-        """NVML does not list it, and no call named a device."""
+        """The GPUs of a process that NVML does not list and whose calls named no device."""
         if reason := _why_not_named(facts):
             devices = _of_host(self._devices, facts)
             if len(devices) == 1:
@@ -172,7 +172,7 @@ class Attribution:
 
 
 def _why_not_named(facts: Mapping[str, Any]) -> str:
-    """Why a process uses a device that no call named; empty when it uses none."""
+    """Why a process uses a device that no call named; "" if it uses none."""
     if facts.get("cuda_devices_missed") is True:
         return "it chose its GPU before gputop watched it"
     if facts.get("cuda_devices_hidden") is True:
@@ -181,7 +181,7 @@ def _why_not_named(facts: Mapping[str, Any]) -> str:
 
 
 def sentences(rows: Sequence[ProcessRow], facts: Mapping[int, Mapping[str, Any]]) -> tuple[str, ...]:
-    """What to tell of processes that use a GPU which is not known, one sentence for each reason."""
+    """Return a sentence for each reason why the GPU of some processes is unknown."""
     reasons: dict[str, list[int]] = {}
     for row in rows:
         known = facts.get(row.pid, {})

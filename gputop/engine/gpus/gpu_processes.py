@@ -1,4 +1,4 @@
-"""The processes on a GPU, with who they are: those that are watched and those of others."""
+"""The processes on a GPU, watched ones and others, with their metadata."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Use = tuple[int | None, int | None]  # of SMs, of memory, in percent
 
 
 def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProcess, ...] | None:
-    """The processes that NVML lists on a GPU, the most memory first; None when it lists none."""
+    """Return the processes that NVML lists on a GPU, most memory first; None without a list."""
     clients = row.get("clients")
     if not isinstance(clients, list):
         return _of_old_recording(row, facts)
@@ -28,7 +28,7 @@ def gpu_processes(row: GpuData, facts: Facts, time_ns: int = 0) -> tuple[GpuProc
 
 
 def use_of(gpus: Iterable[GpuRow]) -> dict[int, Use]:
-    """By pid: the shares of a process's time on GPUs, summed over those that it uses."""
+    """Return by pid the shares of a process, summed over its GPUs."""
     sums: dict[int, Use] = {}
     for gpu in gpus:
         for one in gpu.processes or ():
@@ -38,7 +38,7 @@ def use_of(gpus: Iterable[GpuRow]) -> dict[int, Use]:
 
 
 def watts_of(gpus: Iterable[GpuRow]) -> dict[int, float]:
-    """By pid: its part of the power of its GPUs, by SM time; the only one on a GPU has all of it."""
+    """Return by pid its share of the power of its GPUs, by SM time; alone on a GPU it has all of it."""
     watts: dict[int, float] = {}
     for gpu in gpus:
         there = gpu.processes or ()
@@ -52,7 +52,7 @@ def watts_of(gpus: Iterable[GpuRow]) -> dict[int, float]:
 
 
 def summed_use(rows: Iterable[GpuData]) -> dict[int, Use]:
-    """The same from NVML's rows: of processes that hold memory of a GPU, by the numbers that NVML has."""
+    """Return ``use_of`` from NVML's rows: of processes with memory on a GPU, by NVML's numbers."""
     sums: dict[int, Use] = {}
     for row in rows:
         use = use_by_pid(row.get("process_utilization"))
@@ -80,7 +80,7 @@ def _of_old_recording(row: GpuData, facts: Facts) -> tuple[GpuProcess, ...] | No
 
 
 def use_by_pid(columns: Any) -> dict[int, _Use] | None:
-    """pid -> its shares; None when NVML does not report it."""
+    """Return pid -> its shares; None if NVML does not report them."""
     if not isinstance(columns, dict):
         return None
     lists = [columns.get(key, ()) for key in _USE]
@@ -111,7 +111,7 @@ def _process(client: dict[str, Any], use: _Use, facts: Facts, time_ns: int = 0) 
 
 
 def _own_number(listed: int, facts: Facts) -> int:
-    """NVML in a container may list the container's numbers: the only process that has this one there."""
+    """The outer number of a process: NVML in a container may list the container's numbers."""
     if facts.of(listed) is not None:
         return listed
     inner = [

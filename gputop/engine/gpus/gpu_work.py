@@ -1,4 +1,4 @@
-"""What GPUs did in a file that tells it: kernels by name, copies and fills, how often and how long."""
+"""GPU work in files with kernel times: kernels by name, copies and fills, with counts and durations."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.activities import KERNEL, ON_GPU, activity_rows
 from probes.samples import sample_data
 from probes.source import ACTIVITY, Sample
 
-_MOST: Final = 20_000  # different ones; what comes beyond is one row
+_MOST: Final = 20_000  # different ones; further ones are one row
 _SHOWN: Final = 20  # of a GPU, in text
 _REST: Final = "further kernels"
 
@@ -35,7 +35,7 @@ class GpuWork:
 
 
 class WorkSums(Part):
-    """Adds it up, by ``activity`` samples."""
+    """The sums of ``activity`` samples."""
 
     def __init__(self) -> None:
         self._sums: dict[Key, list[int]] = {}
@@ -51,11 +51,8 @@ class WorkSums(Part):
             rows[["device", "what", "name"]], return_index=True, return_inverse=True
         )
         length = rows["end"] - rows["begin"]
-        count, total, most = (
-            np.bincount(which.reshape(-1)),
-            np.zeros(len(keys), int),
-            np.zeros(len(keys), int),
-        )
+        count = np.bincount(which.reshape(-1))
+        total, most = np.zeros(len(keys), int), np.zeros(len(keys), int)
         np.add.at(total, which.reshape(-1), length)
         np.maximum.at(most, which.reshape(-1), length)
         for place, row in enumerate(rows[first].tolist()):
@@ -75,22 +72,22 @@ class WorkSums(Part):
         return {"gpu_work": [[*key, *sums] for key, sums in self._sums.items()]}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError, TypeError: It is no such data.
+            ValueError, TypeError: The data are invalid.
         """
         for gpu, what, name, count, total, most in data.get("gpu_work", ()):
             self._add((int(gpu), str(what), str(name)), int(count), int(total), int(most))
 
     def rows(self) -> tuple[GpuWork, ...]:
-        """Of each GPU what took most of its time first."""
+        """Return the work by GPU, most time first."""
         rows = [GpuWork(*key, *sums) for key, sums in self._sums.items()]
         return tuple(sorted(rows, key=lambda row: (row.gpu, -row.sum_ns, row.what, row.name)))
 
 
 def work_text(rows: tuple[GpuWork, ...]) -> list[str]:
-    """The same as a table a GPU."""
+    """Return a table for each GPU."""
     lines: list[str] = []
     for gpu in dict.fromkeys(row.gpu for row in rows):
         mine = [row for row in rows if row.gpu == gpu]

@@ -1,4 +1,4 @@
-"""GPU rows from NVML samples: clocks, capacity, and the reason where a figure is missing."""
+"""GPU rows from NVML samples: clocks, capacity, and the reason of each missing figure."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from gputop.engine.gpus.gpu_processes import gpu_processes
 from probes.samples import GpuData, listed_gpus
 from probes.source import STALE_NS, Sample
 
-UNKNOWN: Final = 0  # some GPU's figures are not known
+UNKNOWN: Final = 0  # some GPU's figures are unknown
 
 
 def fill_of(sample: Sample) -> int | None:
-    """Threads that fill the smallest GPU of a ``gpus`` sample; ``UNKNOWN``, or None without a GPU.
+    """Return the threads that fill the smallest GPU of a ``gpus`` sample; ``UNKNOWN``; None without a GPU.
 
-    Of a GPU that is cut (MIG) nothing is said: a process has a part of it only.
+    A partitioned GPU (MIG) counts as unknown: a process has a part of it only.
     """
     found: int | None = None
     for row in listed_gpus(sample):
@@ -34,13 +34,13 @@ def fill_of(sample: Sample) -> int | None:
 
 
 def smaller(one: int | None, other: int | None) -> int | None:
-    """The smaller of two; ``UNKNOWN`` where one of them is not known, None where neither was reported."""
+    """Return the smaller of two; ``UNKNOWN`` if either is, None if neither was reported."""
     if one is None or other is None:
         return other if one is None else one
     return min(one, other)
 
 
-# Why a GPU's clocks are as they are: NVML's bits in words, and which of them cost time.
+# Reasons of a GPU's clocks: NVML's bits as text, and those that cost time.
 
 # bits of nvmlClocksEventReasons
 _WORDS = {
@@ -59,18 +59,18 @@ HELD = 0x8 | 0x20 | 0x40 | 0x80
 
 
 def words(bits: int) -> tuple[str, ...]:
-    """The reasons in words; bits that are not known by their number."""
+    """Return the reasons as text; unknown bits by number."""
     known = [text for bit, text in _WORDS.items() if bits & bit]
     unknown = bits & ~sum(_WORDS)
     return (*known, *([f"0x{unknown:x}"] if unknown else []))
 
 
 def held_down(bits: int | None) -> bool:
-    """Whether the clocks are lower than they could be, through heat or the supply of power."""
+    """True if heat or the power supply limits the clocks."""
     return bits is not None and bool(bits & HELD)
 
 
-# GPU rows from NVML samples: what is stale or refused becomes `None` with its reason.
+# GPU rows from NVML samples: a stale or refused figure becomes `None` with its reason.
 
 History = dict[int, deque[int | None]]
 
@@ -98,7 +98,7 @@ def _share(value: object) -> float | None:
 
 
 def of_all_hosts(known: Sample | None, sample: Sample) -> Sample:
-    """The newest of each host of a merged recording as one sample; elsewhere the newest one."""
+    """Return the newest samples of all hosts of a merged recording as one; else the newest sample."""
     host = sample.data.get("host", 0)
     others = [row for row in listed_gpus(known) if row.get("host", 0) != host]
     if known is None or not others:
@@ -110,14 +110,14 @@ def of_all_hosts(known: Sample | None, sample: Sample) -> Sample:
 
 
 def remember(history: History, sample: Sample | None, limit: int) -> None:
-    """Appends the newest utilisation of each GPU to its history."""
+    """Append the newest utilisation of each GPU to its history."""
     for row in listed_gpus(sample):
         values = history.setdefault(int(row.get("index", 0)), deque(maxlen=limit))
         values.append(_integer(row.get("utilization_percent")))
 
 
 def gpu_rows(sample: Sample | None, history: History, mark_ns: int, facts: Facts) -> tuple[GpuRow, ...]:
-    """One row a GPU, as of the newest sample before the mark."""
+    """Return a row for each GPU, from the newest sample before the mark."""
     if sample is None:
         return ()
     return tuple(
@@ -154,7 +154,7 @@ def _gpu_row(row: GpuData, history: History, facts: Facts, mark_ns: int, time_ns
 
 
 def _reasons(row: GpuData, fresh: GpuData, age_ns: int) -> dict[str, str]:
-    """Key of each figure that is not known to the reason."""
+    """Key of each unknown figure -> reason."""
     keys = (*_FIGURES, *_SHARES, *_OTHERS)
     absent = str(row.get("absent") or "")
     if fresh is not row:
@@ -183,7 +183,7 @@ def _mig_row(row: GpuData) -> MigRow:
 
 
 def devices(sample: Sample | None) -> list[Device]:
-    """All GPUs of the newest sample."""
+    """Return all GPUs of the newest sample."""
     return [
         Device(
             int(row.get("index", 0)),
@@ -196,7 +196,7 @@ def devices(sample: Sample | None) -> list[Device]:
 
 
 def usage(sample: Sample | None) -> dict[int, dict[int, int]] | None:
-    """pid -> {GPU index: bytes}; None when NVML cannot tell for any GPU."""
+    """Return pid -> {GPU index: bytes}; None if NVML reports no processes of any GPU."""
     known = False
     found: dict[int, dict[int, int]] = {}
     for row in listed_gpus(sample):

@@ -19,10 +19,10 @@ _BIRTH_SLACK_NS = 20_000_000  # births are known to a hundredth of a second
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """What the kernel has counted of one thread since its birth."""
+    """The kernel's counters of one thread since its birth."""
 
     pid: int
-    born_ns: int  # CLOCK_MONOTONIC; 0 when it was there before it was watched
+    born_ns: int  # CLOCK_MONOTONIC; 0 if it was born before it was watched
     state: str  # as ps shows it
     on_cpu: int
     run_delay: int
@@ -30,7 +30,7 @@ class Reading:
     involuntary: int
 
     def since(self, before: Reading, lived: int) -> ThreadTick:
-        """What was added within ``lived`` ns."""
+        """Return the growth within ``lived`` ns."""
         runnable = self.run_delay - before.run_delay
         return ThreadTick(
             self.pid,
@@ -42,7 +42,7 @@ class Reading:
         )
 
     def word(self, before: Reading | None) -> str:
-        """Its state in the words of frames; one that wants a CPU and got none is runnable."""
+        """Return its state as of frames; a thread in R without CPU time is runnable."""
         if self.state != "R":
             return "exited" if self.state in "ZX" else "blocked"
         return "running" if before is None or self.on_cpu > before.on_cpu else "runnable"
@@ -57,7 +57,7 @@ class Counters:
 
     @classmethod
     def from_sample(cls, sample: Sample) -> Counters:
-        """From the sample's data; columns of different lengths (a damaged file) are cut to the shortest."""
+        """Read a sample; columns of different lengths (a damaged file) are cut to the shortest."""
         data = sample.data
         columns = [data[name] if isinstance(data.get(name), list) else [] for name in _NUMBERS]
         threads = {}
@@ -67,11 +67,11 @@ class Counters:
         return cls(sample.time_ns, threads)
 
     def growth(self, before: Counters | None, *, whole: bool = False) -> dict[int, ThreadTick]:
-        """tid -> what was added since the reading before; nothing for threads that are seen first.
+        """Return tid -> growth since the reading before; nothing for new threads.
 
         Args:
             before: The reading before.
-            whole: Whether a thread that is seen late counts from its birth, not from now.
+            whole: Count a new thread from its birth, not from now.
         """
         found = {}
         for tid, now in self.threads.items():
@@ -86,25 +86,25 @@ class Counters:
         return found
 
     def states(self, before: Counters | None) -> dict[int, str]:
-        """tid -> its state in the words of frames."""
+        """Return tid -> its state as of frames."""
         known = before.threads if before is not None else {}
         return {tid: now.word(known.get(tid)) for tid, now in self.threads.items()}
 
 
 def _same(before: Reading, now: Reading) -> bool:
-    """Whether it is the same thread: counters of a number that was given away begin anew."""
+    """True if it is the same thread: the counters of a reused number start again."""
     return before.pid == now.pid and before.voluntary <= now.voluntary and before.on_cpu <= now.on_cpu
 
 
 def settled(thread: ThreadTick) -> ThreadTick:
-    """The sum of a window with every part between nothing and the time the thread lived."""
+    """Return the sum of a window with every part limited to the thread's lifetime."""
     runnable = min(max(thread.runnable, 0), thread.lived)
     blocked = min(max(thread.blocked, 0), thread.lived - runnable)
     return ThreadTick(thread.pid, thread.lived, runnable, blocked, thread.voluntary, thread.involuntary)
 
 
 def add_up(sums: dict[int, ThreadTick], growth: dict[int, ThreadTick]) -> None:
-    """Adds a growth to ``sums``; a thread number of another process begins anew."""
+    """Add a growth to ``sums``; a thread number of another process starts again."""
     for tid, thread in growth.items():
         known = sums.get(tid)
         if known is None or known.pid != thread.pid:

@@ -1,7 +1,7 @@
-"""Waits for the disk by file: sums by descriptor, which samples of kind ``files`` give names.
+"""Waits for the disk by file: sums by descriptor, with names from ``files`` samples.
 
-A sample names what a descriptor was at a mark. Sums that add up over stretches of a recording must not
-depend on where it is cut, and hold no name: they hold when the descriptor was last reported.
+A sample names the file of a descriptor at a mark. Sums must not depend on where a recording is cut, so they
+hold no name but the time of the descriptor's last record.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ from probes.source import FILES, Sample
 
 # integers of a row: process, system call, its first argument, time of its record; count, sum, worst
 WIDTH = 7
-_MOST = 4096  # rows; later files of a process with more are under no descriptor
-_MOST_CHANGES = 16_384  # descriptors: the first so many and the last so many are kept
+_MOST = 4096  # rows; further files are counted without a descriptor
+_MOST_CHANGES = 16_384  # descriptors that are kept, the last ones
 _NO_DESCRIPTOR = -1
 _CHANGE_WIDTH = 3
 _DISK_COUNT = 1 + [row.name for row in fields(Stays)].index("disk_count")  # in a row of ``StaySums``
 _MOST_NAMES = 65_536
-_LARGEST = 1 << 31  # what is not below it is no descriptor
+_LARGEST = 1 << 31  # descriptors are below it
 
 Key = tuple[int, int, int, int]
 _SHOWN = 10  # of a process in the text; JSON has all
@@ -40,11 +40,11 @@ _KNOWN = Mark(schema=str | None, make=lambda text: text or None)
 
 @dataclass(frozen=True, slots=True)
 class DiskWait:
-    """What a process waited for the disk, for one file in one system call; times in ns.
+    """Waits of a process for the disk, for one file in one system call; times in ns.
 
     Attributes:
-        file: Its path; "" where none was reported, or the call takes no descriptor.
-        call: The system call; "" for a page of memory that the disk has: of a mapped file, or swapped out.
+        file: Its path; "" if none was reported, or the call has no descriptor.
+        call: The system call; "" for a page fault: a mapped file, or swapped memory.
         count: Stays off the CPU.
         sum_ns, worst_ns: Blocked, without the run queue after it.
     """
@@ -64,7 +64,7 @@ class FileNames:
         self._count = 0
 
     def consume(self, time_ns: int, data: FilesData) -> None:
-        """Consumes the data of a sample; the samples come in order."""
+        """Consume the data of a sample; samples come in order of time."""
         rows = zip(data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False)
         for pid, descriptor, what in rows:
             if self._count < _MOST_NAMES:
@@ -72,7 +72,7 @@ class FileNames:
                 self._changes.setdefault((int(pid), int(descriptor)), []).append((time_ns, str(what)))
 
     def at(self, pid: int, descriptor: int, since_ns: int) -> str:
-        """Its file at that time; for 0, before any record of it, its first file."""
+        """Return a descriptor's file at that time; for 0, before any record of it, its first file."""
         rows = self._changes.get((pid, descriptor), [])
         known = [what for time_ns, what in rows if time_ns == since_ns or not since_ns]
         return known[0] if known else ""
@@ -82,7 +82,7 @@ class DiskWaits(Part):
     """The sums.
 
     Attributes:
-        known: False where records were not kept, by a gputop whose sums do not tell it.
+        known: False if a gputop without these sums reduced the records.
     """
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class DiskWaits(Part):
         self._changed: dict[tuple[int, int], int] = {}
 
     def add_offcpu(self, stays: Records) -> None:
-        """Adds OFFCPU records: as ``StaySums`` counts them."""
+        """Add OFFCPU records, counted as by ``StaySums``."""
         rows = stays.view(ALIASED)
         waits = OffFlag.IOWAIT | OffFlag.QUEUED | OffFlag.THROTTLED | OffFlag.BIRTH
         rows = rows[rows["flags"] & waits == OffFlag.IOWAIT]
@@ -111,7 +111,7 @@ class DiskWaits(Part):
         self._sums[key] = count, sum_ns, worst_ns
 
     def add_sample(self, sample: Sample) -> None:
-        """Keeps which descriptors are something else from now on, or are known at last."""
+        """Remember descriptors with a new or first record."""
         if (data := sample_data(sample, FILES)) is not None:
             for pid, descriptor in zip(data.get("pid", ()), data.get("fd", ()), strict=False):
                 self._remember((int(pid), int(descriptor)), sample.time_ns)
@@ -123,17 +123,17 @@ class DiskWaits(Part):
         self._changed[key] = time_ns
 
     def payload(self) -> dict[str, Any]:
-        """``disk`` (None: not known), and ``files``: process, descriptor, time of its last record."""
+        """Return ``disk`` (None: unknown), and ``files``: process, descriptor, time of its last record."""
         return {
             "disk": packed([(*key, *sums) for key, sums in self._sums.items()]) if self.known else None,
             "files": packed([(*key, time_ns) for key, time_ns in self._changed.items()]),
         }
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError: It does not say which files were waited for, though there were such waits.
+            ValueError: The data lack the files although there were waits for the disk.
         """
         if data.get("disk") is not None:
             for pid, call, descriptor, since_ns, *numbers in unpacked(data, "disk", WIDTH):
@@ -142,16 +142,16 @@ class DiskWaits(Part):
             for pid, descriptor, time_ns in unpacked(data, "files", _CHANGE_WIDTH):
                 self._remember((pid, descriptor), time_ns)
         elif "disk" in data:
-            self.known = False  # what is in place of records, by a gputop that did not add this up
+            self.known = False  # sums in place of records, by a gputop without these
         elif data.get("stays") and any(row[_DISK_COUNT] for row in unpacked(data, "stays", STAYS_WIDTH)):
-            raise ValueError("what was waited for was not told by the gputop that wrote these sums")
+            raise ValueError("these sums lack the files of waits for the disk")
 
     def finish(self, names: FileNames, machine: str) -> Mapping[int, tuple[DiskWait, ...]]:
-        """By process, the longest sum first.
+        """Return the waits by process, longest sum first.
 
         Args:
-            names: What descriptors were.
-            machine: Whose numbers of system calls these are, as ``uname -m`` says.
+            names: The files of descriptors.
+            machine: The architecture of the system calls' numbers, as of ``uname -m``.
         """
         names_file = of_files(machine)
         found: dict[int, dict[tuple[str, str], DiskWait]] = {}
@@ -172,7 +172,7 @@ class DiskWaits(Part):
 
 
 def disk_waits_text(rows: tuple[DiskWait, ...]) -> list[str]:
-    """Lines under "waited for disk": the longest first."""
+    """Return the lines under "waited for disk", longest first."""
     shown = [
         f"    {row.count:>9}{format_ns(row.sum_ns):>8}{format_ns(row.worst_ns):>8}  "
         f"{row.call or 'page of memory':<15} {escape_text(row.file or '-')}"

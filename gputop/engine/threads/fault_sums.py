@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 
 from gputop.documents.stats_schema import MachineJson
 from gputop.engine.accumulator import Part, add_pairs
@@ -26,13 +26,13 @@ class Faults:
 
 
 class FaultSums(Part):
-    """Adds up page faults."""
+    """Page faults by process and thread."""
 
     def __init__(self) -> None:
         self.sums: FaultCounts = {}
 
     def add_sample(self, sample: Sample) -> None:
-        """Adds a sample; columns of different lengths (a damaged file) are cut to the shortest."""
+        """Add a sample; columns of different lengths (a damaged file) are cut to the shortest."""
         if (data := sample_data(sample, FAULTS)) is not None:
             columns = (data.get("pid", ()), data.get("tid", ()), data.get("minor", ()), data.get("major", ()))
             self._add(map(int, row) for row in zip(*columns, strict=False))
@@ -50,18 +50,18 @@ class FaultSums(Part):
 
 
 def faults_of(sums: Mapping[tuple[int, int], tuple[int, int]], pid: int, tid: int = WHOLE) -> Faults | None:
-    """Those of a process or one of its threads; None: not known."""
+    """Return the faults of a process or one of its threads; None: unknown."""
     counts = sums.get((pid, tid))
     return Faults(*counts) if counts is not None else None
 
 
-# What a machine as a whole lost time by: sums of `machine` samples. What was never told is not known.
+# Time lost by the whole machine: sums of `machine` samples. A figure that was never reported is unknown.
 
 NAMES: Final = ("steal_ns", "memory_some_ns", "memory_full_ns", "tcp_retransmits")
 
 
 class MachineSums(Part):
-    """Adds them up by name."""
+    """The machine's figures by name."""
 
     def __init__(self) -> None:
         self.sums: dict[str, int] = {}
@@ -84,16 +84,11 @@ class MachineSums(Part):
 
 
 def machine_json(sums: Mapping[str, int]) -> MachineJson:
-    return {
-        "steal_ns": sums.get("steal_ns"),
-        "memory_some_ns": sums.get("memory_some_ns"),
-        "memory_full_ns": sums.get("memory_full_ns"),
-        "tcp_retransmits": sums.get("tcp_retransmits"),
-    }
+    return cast("MachineJson", {name: sums.get(name) for name in NAMES})
 
 
 def machine_text(sums: Mapping[str, int]) -> str:
-    """In one line, what is not none; "" where nothing is."""
+    """Return the figures that are not 0 in one line; "" without any."""
     parts = []
     if sums.get("steal_ns"):
         parts.append(f"{format_ns(sums['steal_ns'])} of its CPUs stolen by the hypervisor")

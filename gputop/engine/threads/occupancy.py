@@ -1,4 +1,4 @@
-"""Joining intervals without loops: what the engine and the explanation share."""
+"""Joins of intervals in numpy, for the engine and the explanation."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from probes.schema import ALIASED, Kind, Records, select
 
 
 def expand(first: Ints, last: Ints) -> tuple[Ints, Ints]:
-    """(owner, item): every i with each of ``first[i] … last[i] - 1``; empty where last <= first."""
+    """Return (owner, item): every i with each of ``first[i] … last[i] - 1``; none where last <= first."""
     counts = np.maximum(last - first, 0)
     owner = np.repeat(np.arange(len(first), dtype=np.int64), counts)
     start = np.repeat(first - (np.cumsum(counts) - counts), counts)
     return owner, start + np.arange(len(owner), dtype=np.int64)
 
 
-# Who ran while watched threads waited in the run queues of those CPUs.
+# Occupants of CPUs while watched threads waited in their run queues.
 
 SEGMENT = np.dtype([("cpu", "<i8"), ("begin", "<i8"), ("end", "<i8"), ("tid", "<i8"), ("pid", "<i8")])
 Segments = npt.NDArray[np.void]
@@ -30,10 +30,10 @@ def _segments(rows: int) -> Segments:
 
 
 class OccupancyWindow:
-    """Matches queue waits with the on-CPU slices of threads on the same CPU.
+    """Matches run queue waits with on-CPU slices of the same CPU.
 
-    A wait is handed out in the tick in which it ends, over its whole length: on-CPU slices are kept as
-    long as the window, so waits longer than that lose their oldest part to "unattributed".
+    A wait is matched in the tick in which it ends. On-CPU slices are kept as long as the window, so the
+    oldest part of a longer wait is unattributed.
     """
 
     def __init__(self) -> None:
@@ -44,29 +44,19 @@ class OccupancyWindow:
         self._fresh_moves: list[Segments] = []
 
     def add(self, records: Records) -> None:
-        """Consumes on-CPU slices, waits and moves of a batch."""
+        """Consume on-CPU slices, waits and moves of a batch."""
         kinds = records["kind"]
-        for kind, taker in (
-            (Kind.OCCUPANT, self._add_on_cpu),
-            (Kind.OFFCPU, self._add_waits),
-            (Kind.MIGRATE, self._add_moves),
+        for kind, into, cpu, length in (
+            (Kind.OCCUPANT, self._fresh_on_cpu, "cpu", "duration"),
+            (Kind.OFFCPU, self._waits, "queue_cpu", "runnable"),
+            (Kind.MIGRATE, self._fresh_moves, "queue_cpu", "duration"),
         ):
             mask = kinds == kind
             if mask.any():
-                taker(select(records, mask).view(ALIASED))
-
-    def _add_on_cpu(self, rows: npt.NDArray[np.void]) -> None:
-        self._fresh_on_cpu.append(segments_of(rows, "cpu"))
-
-    def _add_waits(self, rows: npt.NDArray[np.void]) -> None:
-        waits = segments_of(rows, "queue_cpu", "runnable")
-        self._waits.append(waits[waits["end"] > waits["begin"]])
-
-    def _add_moves(self, rows: npt.NDArray[np.void]) -> None:
-        self._fresh_moves.append(segments_of(rows, "queue_cpu"))
+                into.append(segments_of(select(records, mask).view(ALIASED), cpu, length))
 
     def close_tick(self, keep: int) -> dict[tuple[int, int, int], int]:
-        """Matches the waits that ended in this tick.
+        """Match the waits that ended in this tick.
 
         Returns:
             (waiting tid, occupant tid, occupant pid) -> ns.
@@ -78,13 +68,14 @@ class OccupancyWindow:
         ended, self._waits, self._fresh_on_cpu, self._fresh_moves = self._waits, [], [], []
         if not ended:
             return {}
-        waits = split(_join(ended), _join_all(self._moves))
+        waited = _join(ended)
+        waits = split(waited[waited["end"] > waited["begin"]], _join_all(self._moves))
         on_cpu = _join_all(self._on_cpu)
         return match(waits, on_cpu) if len(waits) and len(on_cpu) else {}
 
 
 def segments_of(rows: npt.NDArray[np.void], cpu: str, length: str = "duration") -> Segments:
-    """Records as intervals on a CPU, up to their end; the names are those of their columns."""
+    """Return records as intervals on a CPU, up to their end, by the names of two columns."""
     segments = _segments(len(rows))
     segments["cpu"] = rows[cpu]
     segments["end"] = rows["t_end"]
@@ -103,7 +94,7 @@ def _join_all(ticks: deque[list[Segments]]) -> Segments:
 
 
 def split(waits: Segments, moves: Segments) -> Segments:
-    """Cuts waits at the moments when the waiting thread was moved to another CPU's queue."""
+    """Return waits, cut at moves of the waiting thread to another CPU's queue."""
     if not len(moves) or not len(waits):
         return waits
     both = np.concatenate([waits, moves])
@@ -122,9 +113,13 @@ def split(waits: Segments, moves: Segments) -> Segments:
 
 
 def match(waits: Segments, on_cpu: Segments) -> dict[tuple[int, int, int], int]:
-    """Overlap of each wait with the on-CPU slices on its CPU; those of one CPU do not overlap."""
+    """Return the overlap of waits with the on-CPU slices of their CPU; slices of one CPU do not overlap.
+
+    Returns:
+        (waiting tid, occupant tid, occupant pid) -> ns.
+    """
     totals: dict[tuple[int, int, int], int] = {}
-    # numbers instead of (waiting tid, occupant): sorting them takes a fraction of sorting rows
+    # numbers instead of (waiting tid, occupant): much faster to sort than rows
     waiting, waiter = _numbered(waits["tid"])
     pairs = on_cpu["tid"] << 32 | on_cpu["pid"] & 0xFFFFFFFF
     occupying, occupant = _numbered(pairs)
@@ -150,7 +145,7 @@ def match(waits: Segments, on_cpu: Segments) -> dict[tuple[int, int, int], int]:
 
 
 def _numbered(values: npt.NDArray[np.int64]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The values in order, and the place of each; ``np.unique`` would load masked arrays for it."""
+    """The values in order, and the place of each; ``np.unique`` would import masked arrays for it."""
     ordered = np.sort(values)
     found = ordered[np.concatenate(([True], ordered[1:] != ordered[:-1]))[: len(ordered)]]
     return found, np.searchsorted(found, values)

@@ -1,7 +1,7 @@
-"""How long threads stay off the CPU: how often, on average, at worst; for the disk, or throttled.
+"""Stays of threads off the CPU: count, mean and maximum; for the disk, or throttled.
 
-A stay begins with a context switch and ends when the thread has a CPU again: it was blocked, and then waited
-in a run queue, or was throttled by its control group. What a new thread waits for its first CPU is none.
+A stay begins with a context switch and ends when the thread has a CPU again: it was blocked and then in a run
+queue, or throttled by its control group. The wait of a new thread for its first CPU does not count.
 """
 
 from __future__ import annotations
@@ -25,8 +25,9 @@ from probes.source import OPEN, Sample
 class Stays:
     """Stays off the CPU of one thread, or of several together; times in ns.
 
-    ``disk`` are those in which the kernel waited for block I/O (blocked, without the run queue after it), a
-    part of all of them, and so are ``throttled``, without the time from the new quota to the CPU.
+    Parts of them: ``disk``: blocked for block I/O, without the run queue after it; ``throttled``: without the
+        time
+    from the new quota to the CPU.
     """
 
     count: int = 0
@@ -54,7 +55,7 @@ class StaySums(Part):
     """Stays by thread.
 
     Attributes:
-        known: False where records were not kept, by a gputop whose sums do not tell it.
+        known: False if a gputop without these sums reduced the records.
     """
 
     def __init__(self) -> None:
@@ -71,35 +72,35 @@ class StaySums(Part):
             self._sums[tid] = stays if known is None else known.plus(stays)
 
     def add_sample(self, sample: Sample) -> None:
-        """Keeps why threads are off their CPU at a mark: ``OffFlag``, as far as it was reported."""
+        """Keep the ``OffFlag`` of threads that are off their CPU at a mark."""
         if (threads := sample_data(sample, OPEN)) is not None:
             tids, flags = threads.get("tid", ()), threads.get("flags", ())
             self._flags = dict(zip(map(int, tids), map(int, flags), strict=False))
 
     def rows(self) -> list[tuple[int, ...]]:
-        """All sums, ``WIDTH`` integers each."""
+        """Return all sums, ``WIDTH`` integers each."""
         return [(tid, *astuple(stays)) for tid, stays in self._sums.items()]
 
     def payload(self) -> dict[str, Any]:
-        """``stays``; None: not known."""
+        """Return ``stays``; None: unknown."""
         return {"stays": packed(self.rows()) if self.known else None}
 
     def merge(self, data: Mapping[str, Any]) -> None:
-        """Adds what came next.
+        """Add the payload of the next stretch.
 
         Raises:
-            ValueError: It is no such data, or has none of threads that were off their CPU.
+            ValueError: The data are invalid, or lack the stays although there were threads.
         """
         if "stays" not in data:
             if unpacked(data, "threads", 6):
-                raise ValueError("stays off the CPU were not told by the gputop that wrote these sums")
-        elif data["stays"] is None:  # of missing records, by a gputop that did not add them up
+                raise ValueError("these sums lack the stays off the CPU")
+        elif data["stays"] is None:  # sums in place of records, by a gputop without these
             self.known = False
         else:
             self._add_rows((tid, Stays(*numbers)) for tid, *numbers in unpacked(data, "stays", WIDTH))
 
     def finish(self, still_open: OpenThreads, end_of: Callable[[int], int]) -> Mapping[int, Stays]:
-        """By thread, with the stays that are open at the end, as far as they have come."""
+        """Return the stays by thread, with those that are open at the end, up to there."""
         found = dict(self._sums)
         rows = zip(still_open.pid, still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
         for pid, tid, off, queued in rows:
@@ -145,7 +146,7 @@ def _sums_of(stays: Records) -> list[tuple[int, Stays]]:
 
 
 def together(rows: Iterable[Stays | None]) -> Stays | None:
-    """Those of several threads; None where nothing is known of any."""
+    """Return the stays of several threads; None if all are unknown."""
     known = [row for row in rows if row is not None]
     whole = Stays()
     for row in known:

@@ -1,8 +1,7 @@
-"""Where threads spent a tick: on a CPU, in a run queue, blocked; and how often they were switched.
+"""The time of threads in a tick: on a CPU, in a run queue, blocked; and their context switches.
 
-Per thread and tick: on_cpu + runnable + blocked = the time it lived in the tick. Slices that are still
-open at the mark come from the ``open`` sample, and the part of a slice that an earlier tick already
-counted is cut off, so that nothing is counted twice.
+Per thread and tick: on_cpu + runnable + blocked = its lifetime in the tick. Stays that are open at the mark
+come from the ``open`` sample; the part of a stay that an earlier tick has counted is cut off.
 """
 
 from __future__ import annotations
@@ -35,11 +34,11 @@ class ThreadTick:
 
     @property
     def on_cpu(self) -> int:
-        """What is left of its life; never negative although marks and slices come from two clocks reads."""
+        """The rest of its lifetime; never negative, although marks and stays are from two clock reads."""
         return max(self.lived - self.runnable - self.blocked, 0)
 
     def add(self, other: ThreadTick) -> None:
-        """Sums another tick of the same thread."""
+        """Add another tick of the same thread."""
         self.lived += other.lived
         self.runnable += other.runnable
         self.blocked += other.blocked
@@ -65,13 +64,13 @@ class ThreadSums(Part):
             self.sums.setdefault(tid, ThreadTick(part.pid)).add(part)
 
     def add_lives(self, lives: Records) -> None:
-        # a job may fork hundreds of times a second: as plain numbers, rows take a tenth of the time
+        # a job may fork hundreds of times a second: plain numbers are ten times as fast as rows
         for kind, pid, tid, at in lives[[*_LIFE]].tolist():
             if kind == _EXITED:
                 self.died[tid] = at
             else:
                 self.born.setdefault(tid, at)
-                # a thread that is not the leader and calls exec takes over the dead leader's number
+                # a thread other than the leader gets the dead leader's number when it calls exec
                 self.died.pop(tid, None)
                 if tid not in self.sums:
                     self.sums[tid] = ThreadTick(pid)
@@ -93,7 +92,7 @@ class ThreadSums(Part):
     def finish(
         self, span_of: Callable[[int], tuple[int, int]], still_open: OpenThreads
     ) -> dict[int, ThreadTick]:
-        """tid -> what each thread did from its birth to its exit, or the ends of the recording."""
+        """Return tid -> sums of each thread from its birth to its exit, or the ends of the recording."""
         found = {tid: replace(part) for tid, part in self.sums.items()}
         rows = zip(still_open.tid, still_open.off_since, still_open.queued_since, strict=True)
         for tid, off, queued in rows:
@@ -110,7 +109,7 @@ class ThreadSums(Part):
 
 
 class TickThreads(ThreadSums):
-    """The same of one tick: what was before ``since_ns`` is cut off, an earlier tick has counted it."""
+    """The sums of one tick: time before ``since_ns`` is cut off, which an earlier tick has counted."""
 
     def __init__(self, since_ns: int) -> None:
         super().__init__()
@@ -125,7 +124,7 @@ class TickThreads(ThreadSums):
     def close(
         self, mark_ns: int, open_now: OpenThreads, alive_before: frozenset[int]
     ) -> dict[int, ThreadTick]:
-        """tid -> what each thread did up to the mark."""
+        """Return tid -> sums of each thread up to the mark."""
         lives = {tid: (pid, mark_ns) for tid, pid in zip(open_now.tid, open_now.pid, strict=True)}
         for tid, at in self.died.items():
             lives.setdefault(tid, (self._exited[tid], at))
@@ -136,7 +135,7 @@ class TickThreads(ThreadSums):
         for tid, part in self.sums.items():
             if tid in found:
                 found[tid].add(part)
-            elif part != ThreadTick(part.pid):  # its exit record was lost: alive as long as its stays show
+            elif part != ThreadTick(part.pid):  # its exit record was lost: its lifetime is that of its stays
                 found[tid] = replace(part, lived=part.runnable + part.blocked)
         for tid, off, queued in zip(open_now.tid, open_now.off_since, open_now.queued_since, strict=True):
             if off and off < mark_ns:
@@ -152,17 +151,17 @@ def _rows(threads: Mapping[int, ThreadTick]) -> list[tuple[int, tuple[int, ...]]
 
 
 def state_rows(threads: Mapping[int, ThreadTick]) -> bytes:
-    """What each thread did in its tick, for a sample ``sums``."""
+    """Return the sums of each thread in its tick, for a ``sums`` sample."""
     return packed([(tid, *row) for tid, row in _rows(threads)])
 
 
 def states_of(data: Mapping[str, Any]) -> dict[int, ThreadTick]:
-    """The same from such a sample."""
+    """Return the sums of each thread from a ``sums`` sample."""
     return {tid: ThreadTick(*row) for tid, *row in unpacked(data, "states", 1 + len(fields(ThreadTick)))}
 
 
 def stay_sums(stays: Records, since_ns: int) -> dict[int, ThreadTick]:
-    """tid -> runnable, blocked and switches of OFFCPU records; time before ``since_ns`` is cut off."""
+    """Return tid -> runnable, blocked and switches of OFFCPU records, without time before ``since_ns``."""
     rows = stays.view(ALIASED)
     tids, first, where = np.unique(rows["tid"], return_index=True, return_inverse=True)
     ends = rows["t_end"].astype(np.int64)
@@ -194,11 +193,11 @@ class OpenThreads:
 
     @classmethod
     def from_sample(cls, data: OpenData, *, ended: bool = False) -> OpenThreads:
-        """From the sample's data; columns of different lengths (a damaged file) are cut to the shortest.
+        """Read a sample; columns of different lengths (a damaged file) are cut to the shortest.
 
         Args:
             data: Of the sample.
-            ended: Threads of a merged recording whose part has ended are there as well, as they were then.
+            ended: Include threads of a merged recording whose part has ended, as they were then.
         """
         names = ("pid", "tid", "off_since", "queued_since", "op", "call_since")
         found = [data.get(name) for name in names]
