@@ -168,7 +168,7 @@ def test_sums_of_two_parts_are_those_of_the_whole() -> None:
 def test_sums_of_a_gputop_that_did_not_know_of_failures_are_not_believed_where_calls_failed() -> None:
     told = tally(mixed()).payload()
     del told["failed"]
-    with pytest.raises(ValueError, match="which calls failed"):
+    with pytest.raises(ValueError, match="lack the failed calls"):
         tally([]).merge(told)
     healthy = tally([items.call(START, 1000, LAUNCH)]).payload()
     del healthy["failed"]

@@ -1,4 +1,4 @@
-"""Compares recordings that are longer than fits: each part by part, in several processes, and the joined."""
+"""Compares recordings that do not fit into memory: each part by part, in several processes."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gputop.errors import GputopError
 
 
 def part_by_part(session: Session) -> PartByPart[Compared]:
-    """What one of two recordings says for a comparison."""
+    """Return the work that prepares one of two recordings for a comparison."""
     return PartByPart(dict(session.header), _look, compare_parts.merge)
 
 
@@ -23,10 +23,10 @@ def _look(window: Stretch, until_ns: int) -> Compared | None:
 
 
 def in_parts(before: Session, after: Session, memory: int, progress: Progress) -> Diff:
-    """Compares two recordings part by part.
+    """Compare two recordings part by part.
 
     Args:
-        memory: So many bytes at most, of all processes together.
+        memory: Limit in bytes, of all processes together.
     """
     sides = []
     for session in (before, after):

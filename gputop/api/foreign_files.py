@@ -1,4 +1,4 @@
-"""Names a file that is no recording, by its content: what it is, and the command that takes it."""
+"""Recognises files that are no recordings by their content, with the command for each."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from typing import Final
 from gputop.format import escape_text
 from replay.folders import opened
 
-_HEAD: Final = 64 << 10  # bytes of a file, and of what it unpacks to, that are read
+_HEAD: Final = 64 << 10  # bytes that are read of a file, and of its unpacked content
 _SQLITE: Final = b"SQLite format 3\x00"
 _STEPS: Final = 100_000  # of SQLite's machine, for a list of tables
-GZIP: Final = "a gzip file"  # of no JSON
-_LONGEST: Final = 40  # characters of a name that another program chose
-# what only torch.profiler writes, as opposed to Chrome and other writers of its format
+GZIP: Final = "a gzip file"  # without JSON
+_LONGEST: Final = 40  # characters of a name by another program
+# written only by torch.profiler, not by Chrome and other writers of its format
 _KINETO: Final = re.compile(
     rb'"(?:deviceProperties|cpu_op|cuda_runtime|cuda_driver|gpu_memcpy|distributedInfo|baseTimeNanoseconds|'
     rb'trace_id|cupti_version|cuda_runtime_version|user_annotation|python_function|ac2g|with_flops)"|'
@@ -56,8 +56,8 @@ class Foreign:
     """A file that is no recording.
 
     Attributes:
-        what: What it is, with its article: "a torch.profiler trace".
-        command: What to type for it, "" where gputop does nothing with it.
+        what: Its kind, with an article: "a torch.profiler trace".
+        command: The command for it, "" for none.
     """
 
     what: str
@@ -70,7 +70,7 @@ class Foreign:
 
 
 def recognise(path: str) -> Foreign | None:
-    """What a file is that is no recording; None: not known."""
+    """Return the kind of a file that is no recording; None: unknown."""
     try:
         if os.path.isdir(path):
             return _folder(path)
@@ -99,7 +99,7 @@ def _folder(path: str) -> Foreign | None:
         return Foreign("a lake of gputop fleet", f"gputop fleet overview {quoted}")
     names = os.listdir(path)
     if any(name.endswith(".gputop") for name in names):
-        return None  # segments, which say themselves what is wrong
+        return None  # segments, whose reader reports the problem
     if any(name.endswith(".msgpack") for name in names):
         return Foreign(
             "a folder", f"name one file in it, or explain all: gputop fleet ingest {quoted} --into LAKE"
@@ -127,7 +127,7 @@ def _database(path: str) -> Foreign:
 
 
 def named(noun: str, names: Collection[str], most: int = 8) -> str:
-    """Names as text: those that stand first, and how many more there are."""
+    """Return the first names as text, and the number of others."""
     if not names:
         return f"no {noun}"
     shown = ", ".join(escape_text(name[:_LONGEST]) for name in list(names)[:most])
@@ -157,7 +157,7 @@ def _json(path: str, head: bytes) -> Foreign | None:
 
 
 def _import(path: str) -> str:
-    """The command that makes a recording of it."""
+    """The command that imports it."""
     name = os.path.basename(path)
     for ending in (".gz", ".json", ".pt.trace", ".sqlite", ".db"):
         name = name.removesuffix(ending)

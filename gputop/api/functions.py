@@ -1,4 +1,4 @@
-"""Queries on recordings: totals, why the GPU was idle, whether a change helped; and each as JSON."""
+"""Queries on recordings: totals, explanation, comparison; and each as JSON."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ if TYPE_CHECKING:
     from gputop.analysis.compare import Diff
     from gputop.analysis.evidence.evidence import Evidence
 
-# The explanation is imported where it is used: callers of totals need not wait for it.
+# The explanation is imported where it is used: totals do not need it.
 
 
 def stats(session: Session | File, *, progress: Progress | None = None) -> Stats:
-    """Totals of a whole recording, as ``gputop stats`` prints them.
+    """Return the totals of a whole recording, as of ``gputop stats``.
 
     Args:
-        session: A file, or a recording that is open.
-        progress: Reports how far the work is; None: no reports.
+        session: A file, or an open recording.
+        progress: Reports the progress; None: no reports.
 
     Returns:
         Calls by process and function, switches and times by thread, lines; times in ns, sizes in bytes.
@@ -56,16 +56,16 @@ def explain(
     progress: Progress | None = None,
     memory_bytes: int | None = None,
 ) -> Report:
-    """Why the GPU was idle, as ``gputop explain`` prints it.
+    """Explain why the GPU was idle, as ``gputop explain`` does.
 
     Args:
-        session: A file, or a recording that is open.
-        pids: Only findings of these processes; the GPU's idle time is everybody's. None or none: all.
+        session: A file, or an open recording.
+        pids: Only findings of these processes; GPU idle time is that of all. None or empty: all.
         start_s: Only from this moment on, seconds from the start of the recording.
         end_s: Only up to this moment.
-        progress: Reports how far the work is; None: no reports.
-        memory_bytes: What it may take, of all processes together: a recording that does not fit is explained
-            in parts, and a note says what is not exact then. None: 1 GiB.
+        progress: Reports the progress; None: no reports.
+        memory_bytes: Memory limit, of all processes together: a larger recording is explained in parts, and a
+            note lists what is not exact then. None: 1 GiB.
 
     Returns:
         Verdict, class, steps and findings; times in ns, moments in ns from the start of the recording.
@@ -117,18 +117,17 @@ def diff(
     progress: Progress | None = None,
     memory_bytes: int | None = None,
 ) -> Diff:
-    """Whether a change helped, step by step, as ``gputop diff`` prints it.
+    """Compare two recordings step by step, as ``gputop diff`` does.
 
     Args:
         before: The recording without the change.
         after: The recording with it.
-        progress: Reports how far the work is; None: no reports.
-        memory_bytes: What it may take: where the two do not fit together, they are compared in parts.
-            None: 1 GiB.
+        progress: Reports the progress; None: no reports.
+        memory_bytes: Memory limit: if the two do not fit together, they are compared in parts. None: 1 GiB.
 
     Returns:
-        The outcome in a sentence, and each measure and cause before and after; times in ns, a step, a batch
-        or a second as ``unit`` says.
+        The outcome in a sentence, and each measure and cause before and after; times in ns, per ``unit``: a
+        step, a batch or a second.
 
     Raises:
         NoCallsError: One was recorded without eBPF.
@@ -164,10 +163,10 @@ def diff(
 
 
 def to_json(result: Frame | Stats | Report | Diff) -> dict[str, Any]:
-    """A result as the object that the command prints with ``--json`` (docs/json.md): dicts and lists only.
+    """Return a result as the object of the command's ``--json`` (docs/json.md): dicts and lists only.
 
     Args:
-        result: What ``stats``, ``explain`` or ``diff`` returned, or a frame.
+        result: Of ``stats``, ``explain`` or ``diff``, or a frame.
 
     Raises:
         TypeError: It is none of these.
@@ -194,10 +193,10 @@ def to_json(result: Frame | Stats | Report | Diff) -> dict[str, Any]:
 
 
 def schema(name: str) -> dict[str, Any]:
-    """The JSON Schema of an object that gputop prints.
+    """Return the JSON Schema of an object that gputop prints.
 
     Args:
-        name: What its key ``schema`` says, for instance ``gputop.explain/1``.
+        name: The value of its key ``schema``, for instance ``gputop.explain/1``.
 
     Raises:
         GputopError: This gputop prints no such object.
@@ -215,7 +214,7 @@ def schema(name: str) -> dict[str, Any]:
 
 @contextmanager
 def _opened(session: Session | File) -> Iterator[Session]:
-    """The session; one that was opened for this is closed again."""
+    """The session; a file is opened and closed again."""
     if isinstance(session, Session):
         yield session
         return

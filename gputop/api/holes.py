@@ -1,4 +1,4 @@
-"""What of a recording is not in the file, and its wording."""
+"""Missing and damaged parts of a recording, and their wording."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from probes.known import Known
 from probes.samples import text_of
 from probes.source import HOLE, PROBLEM, SUMS
 
-_NAMED = 4  # stretches that a sentence names
+_NAMED = 4  # stretches named in a sentence
 Stretches = list[tuple[int, int]]
 
 
 def holes_of(session: Session) -> Stretches:
-    """When a part of a merged recording was not recorded, ns of CLOCK_MONOTONIC; by the file's index."""
+    """Return when a part of a merged recording is missing, ns of CLOCK_MONOTONIC; by the file's index."""
     return reader_of(session).ticks_with(HOLE)
 
 
 def unkept_of(session: Session) -> Stretches:
-    """When only sums were kept of what was recorded (record --detail), as above."""
+    """Return when only sums were recorded (record --detail), as above."""
     return reader_of(session).ticks_with(SUMS)
 
 
 def problems_of(session: Session) -> list[str]:
-    """What is damaged or missing in the file, as far as it was read, and what could not be observed."""
+    """Return problems of the file, as far as it was read, and of the observation."""
     known = Known()
     for sample in reader_of(session).samples(PROBLEM):
         known.consume(sample)
@@ -34,7 +34,7 @@ def problems_of(session: Session) -> list[str]:
 
 
 def about_holes(session: Session) -> tuple[str, ...]:
-    """What an answer says of all of these."""
+    """Return a sentence about each of these."""
     holes, unkept = holes_of(session), unkept_of(session)
     notes = problems_of(session)
     if unkept:
@@ -48,7 +48,7 @@ def about_holes(session: Session) -> tuple[str, ...]:
 
 
 def stretches(parts: Sequence[tuple[int, int]], session: Session) -> str:
-    """Some stretches of a recording's time in words, the longest ones by name."""
+    """Return stretches of a recording's time as text, the longest ones by name."""
     longest = sorted(sorted(parts, key=lambda one: one[0] - one[1])[:_NAMED])
     named = ", ".join(_named(low, high, session) for low, high in longest)
     more = len(parts) - len(longest)

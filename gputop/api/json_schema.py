@@ -1,4 +1,4 @@
-"""JSON Schemas, made of the types that gputop's code prints: no schema can say anything else."""
+"""JSON Schemas, derived from the types of the printed documents."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ DOCUMENTS: dict[str, type] = {
     "gputop.check/1": CheckDocument,
     "gputop.inspect/1": InspectDocument,
 }
-# keys that a document may have beside those of its class: the explanation of a frame's last seconds
+# further keys of a document: the explanation of a frame's last seconds
 _ADDED: dict[Any, dict[str, Any]] = {Frame: {"verdict": Report | None}}
 _NAMED: dict[str, Any] = {}  # name of an object in ``$defs`` -> its class, one in all documents
 _ATTRIBUTE = re.compile(r"^ {4}(\w+(?:, \w+)*): (.*(?:\n {5,}.*)*)", re.MULTILINE)
@@ -35,7 +35,7 @@ _PLAIN = {bool: "boolean", int: "integer", float: "number", str: "string", types
 
 
 def schema_of(name: str) -> dict[str, Any]:
-    """The schema of a document; the objects in it are in ``$defs``, each once."""
+    """Return the schema of a document; its objects are in ``$defs``, each once."""
     found: dict[str, dict[str, Any]] = {}
     document = DOCUMENTS[name]
     top = _object(document, found)
@@ -61,7 +61,7 @@ def _object(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
 
 
 def _data_class(document: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The schema of a data class; what its docstring says of an attribute is the description of the key."""
+    """The schema of a data class; its docstring's attributes are the descriptions of the keys."""
     summary, _, attributes = inspect.cleandoc(document.__doc__ or "").partition("\nAttributes:\n")
     descriptions = {
         name: " ".join(text.split())
@@ -114,11 +114,8 @@ def _schema(hint: Any, found: dict[str, dict[str, Any]]) -> dict[str, Any]:
     if origin is dict:
         return {"type": "object", "additionalProperties": _schema(arguments[1], found)}
     if origin in (types.UnionType, typing.Union):
-        return _either([_schema(one, found) for one in arguments])
+        choices = [_schema(one, found) for one in arguments]
+        if all(set(one) == {"type"} for one in choices):
+            return {"type": [one["type"] for one in choices]}
+        return {"anyOf": choices}
     raise TypeError(f"{hint} has no form in JSON Schema here")
-
-
-def _either(choices: list[dict[str, Any]]) -> dict[str, Any]:
-    if all(set(one) == {"type"} for one in choices):
-        return {"type": [one["type"] for one in choices]}
-    return {"anyOf": choices}

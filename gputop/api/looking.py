@@ -1,4 +1,4 @@
-"""An explanation with something of what it was made from, of a recording of any length."""
+"""An explanation with results from its sources, of a recording of any length."""
 
 from __future__ import annotations
 
@@ -21,18 +21,18 @@ from gputop.api.recording_evidence import checked, examined
 from gputop.api.session import Session
 from gputop.api.stretches import MEMORY, Explaining, PartByPart, fits, joined
 
-LONG_THREADS = 16  # have lanes where a recording is read in parts: 64 of ten hours would take 600 MB
+LONG_THREADS = 16  # with lanes, of a recording in parts: 64 would need 600 MB for ten hours
 
 Found = TypeVar("Found")
 
 
 @dataclass(frozen=True, slots=True)
 class ReportExtras(Generic[Found]):
-    """What of an explanation is wanted beside its report; by functions of modules, for other processes.
+    """Further results of an explanation; both are functions of modules, for other processes.
 
     Attributes:
-        of: Takes it from a report and what that was made from.
-        join: Joins that of two parts, the earlier one first.
+        of: Returns them from a report and its sources.
+        join: Joins those of two parts, the earlier one first.
     """
 
     of: Callable[[Report, AttributionContext, Outcome], Found]
@@ -56,10 +56,10 @@ def _both(
 def looked_at(
     session: Session, view: ReportExtras[Found], progress: Progress = SILENT
 ) -> tuple[Report, Found]:
-    """Explains a recording, in parts where it does not fit into ``MEMORY``.
+    """Explain a recording, in parts if it does not fit into ``MEMORY``.
 
     Args:
-        view: What is wanted beside the report.
+        view: The further results.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
@@ -75,20 +75,20 @@ def looked_at(
     parts = PartByPart(work.header, partial(_look, view=view), partial(_both, view=view))
     ledger, found = joined(parts, session, MEMORY, progress) or (None, None)
     report = work.report(ledger)
-    assert found is not None  # it has complained
+    assert found is not None  # else ``report`` has raised
     return replace(report, notes=(*about_holes(session), *report.notes)), found
 
 
 @dataclass(frozen=True, slots=True)
 class Pictured:
-    """The lanes of a recording, and what its threads are called."""
+    """The lanes of a recording, and the names of its threads."""
 
     lanes: Lanes
     names: dict[int, str]
 
 
 def pictured(session: Session, progress: Progress = SILENT) -> tuple[Report, Pictured]:
-    """The report of a recording, and its lanes.
+    """Return the report of a recording, and its lanes.
 
     Raises:
         GputopError: As of ``looked_at``.

@@ -1,4 +1,4 @@
-"""Opens session files for everybody above, and says in errors of the library's own what is wrong with one."""
+"""Opens session files, with the library's own errors."""
 
 from __future__ import annotations
 
@@ -35,26 +35,26 @@ _KINDS: tuple[tuple[type[SessionError], type[GputopError]], ...] = (
 
 
 class Progress(Protocol):
-    """Reports how far the work is; ``gputop.commands.progress`` draws a bar of it.
+    """Progress of the work; ``gputop.commands.progress`` draws a bar.
 
     Attributes:
-        stopped: The work is to end with what is known; ``through`` ends then.
+        stopped: True if the work is to end with its result so far; ``through`` ends then.
     """
 
     stopped: bool
 
     def through(self, items: Iterable[Item], marks: int) -> Iterable[Item]:
-        """The same items, of which so many are marks, as they are taken."""
+        """Yield the items, of which so many are marks, and count them."""
 
     def parts(self, done: int, of: int) -> None:
-        """So many of so many parts are done."""
+        """Report finished parts, and their total."""
 
     def goes_on(self, doing: str) -> None:
-        """Something else is done now."""
+        """Report the next phase of the work."""
 
 
 class _Silent:
-    """Reports nothing, and stops nothing."""
+    """No reports, no stop."""
 
     stopped = False
 
@@ -72,7 +72,7 @@ SILENT: Final[Progress] = _Silent()
 
 
 def open_file(path: str) -> SessionReader:
-    """Opens a session file, or a folder of segments, that holds at least one frame.
+    """Open a session file, or a folder of segments, with at least one frame.
 
     Raises:
         SessionNotFoundError: There is no such file.
@@ -81,7 +81,12 @@ def open_file(path: str) -> SessionReader:
         SessionTooNewError: A newer gputop recorded it.
     """
     try:
-        reader = _segments(path) if os.path.isdir(path) else SessionReader(path)
+        if os.path.isdir(path):
+            from replay.segments import SegmentsReader  # also writes, which no other file needs here
+
+            reader: SessionReader = SegmentsReader(path)
+        else:
+            reader = SessionReader(path)
     except SessionError as error:
         kind = next((ours for theirs, ours in _KINDS if isinstance(error, theirs)), SessionUnreadableError)
         raise kind(_reason(path, error)) from error
@@ -92,23 +97,17 @@ def open_file(path: str) -> SessionReader:
 
 
 def _reason(path: str, error: SessionError) -> str:
-    """What is wrong; of another program's file what it is, and what to type for it."""
+    """The problem; of another program's file what it is, and the command for it."""
     if not (isinstance(error, ForeignError) or os.path.isdir(path)):
         return str(error)
-    from gputop.api.foreign_files import recognise  # recordings need none of it
+    from gputop.api.foreign_files import recognise  # not needed for recordings
 
     known = recognise(path)
     return known.sentence(path) if known is not None else str(error)
 
 
-def _segments(path: str) -> SessionReader:
-    from replay.segments import SegmentsReader  # it writes, too, which no other file needs here
-
-    return SegmentsReader(path)
-
-
 def interrupted(until_ns: int, duration_ns: int) -> str:
-    """The note of a report that is of a part only; ns from the start of the recording."""
+    """Return the note of an interrupted report; times in ns from the start of the recording."""
     return (
         f"interrupted: this covers the first {until_ns / 1e9:.1f} s of {duration_ns / 1e9:.1f} s and nothing "
         "of the rest"
@@ -117,7 +116,7 @@ def interrupted(until_ns: int, duration_ns: int) -> str:
 
 @contextmanager
 def understood(path: str) -> Iterator[None]:
-    """Turns what intact data of an unknown shape provokes into a sentence.
+    """Turn exceptions by intact but invalid data into ``SessionDamagedError``.
 
     Files are untrusted: a checksum proves that nothing was damaged, not that gputop wrote it.
     """

@@ -1,4 +1,4 @@
-"""Everything that a recording holds, as the explanation takes it."""
+"""A whole recording as evidence for an explanation."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _ENOUGH = 1 << 20  # rows: their columns are large enough for the kernel's huge 
 
 
 def evidence_of(session: Session, progress: Progress = SILENT) -> Evidence:
-    """Reads all of a recording.
+    """Read all of a recording.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
-        SessionDamagedError: It holds what this gputop does not understand.
+        SessionDamagedError: This gputop does not understand its data.
         SessionClosedError: The session is closed.
     """
     reader = reader_of(checked(session))
@@ -38,12 +38,12 @@ def evidence_of(session: Session, progress: Progress = SILENT) -> Evidence:
                 gatherer.join(joined)
                 joined += 1
         evidence = assemble(gatherer, consume=True)
-        release_free_memory()  # the pieces between what is kept: no large array can be made of them
+        release_free_memory()  # fragments too small for large arrays
         return evidence
 
 
 def checked(session: Session) -> Session:
-    """The session.
+    """Return the session.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
@@ -57,7 +57,7 @@ def checked(session: Session) -> Session:
 
 
 def examined(session: Session, progress: Progress = SILENT) -> tuple[Report, AttributionContext, Outcome]:
-    """Reads and explains all of a recording: its report, and what that was made from.
+    """Read and explain all of a recording; return its report and the sources of that.
 
     Raises:
         GputopError: As of ``evidence_of``.

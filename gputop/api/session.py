@@ -1,4 +1,4 @@
-"""A recording that is open: what it says of itself, its totals, its frames, its items."""
+"""An open recording: its metadata, totals, frames, items."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ File = str | os.PathLike[str]
 
 
 class Session:
-    """A recording that is open. Get one from ``open_session``, and close it or use it in a ``with``.
+    """An open recording. Get one from ``open_session``, and close it or use it in a ``with``.
 
-    Times are integers of nanoseconds; moments that you name are seconds from the start of the recording.
-    What is damaged in the file is left out, and listed in ``problems``.
+    Times are integers of nanoseconds; moments in arguments are seconds from the start of the recording.
+    Damaged parts of the file are left out, and listed in ``problems``.
 
     Example:
         >>> with open_session("recordings/storm.msgpack") as session:
@@ -56,7 +56,7 @@ class Session:
         self.close()
 
     def close(self) -> None:
-        """Closes the file. Results stay usable, iterators end; closing twice is allowed."""
+        """Close the file. Results stay usable, iterators end; closing twice is allowed."""
         self._open = False
         self._reader.close()
 
@@ -67,7 +67,7 @@ class Session:
 
     @property
     def header(self) -> Mapping[str, Any]:
-        """What the recorder wrote first (docs/session-format.md): host, clock, versions. Read-only."""
+        """The recorder's header (docs/session-format.md): host, clock, versions. Read-only."""
         return MappingProxyType(self._reader.header)
 
     @property
@@ -82,34 +82,34 @@ class Session:
 
     @property
     def moments_ns(self) -> tuple[int, ...]:
-        """When the frames are, ns from the start of the recording, in order; at least one."""
+        """The times of the frames, ns from the start of the recording, in order; at least one."""
         return tuple((self._reader.marks - self._start_ns).tolist())
 
     @property
     def calls_observed(self) -> bool:
-        """Whether it was recorded with eBPF; otherwise there are no CUDA calls in it to explain."""
+        """True if it was recorded with eBPF; otherwise it has no CUDA calls to explain."""
         return self._reader.header.get("calls_observed") is not False
 
     @property
     def problems(self) -> tuple[str, ...]:
-        """What of the file is damaged or missing, in sentences; grows while it is read."""
+        """Damaged and missing parts of the file, in sentences; grows while it is read."""
         return tuple(self._reader.problems)
 
     @property
     def processes(self) -> tuple[ProcessTotals, ...]:
-        """The watched processes, with the totals of each, by number; those of ``totals``."""
+        """The watched processes with their totals, by number; those of ``totals``."""
         return self.totals().processes
 
     def totals(self, progress: Progress | None = None) -> Stats:
-        """Calls by process and function, switches and times by thread, losses, over all of the recording.
+        """Return calls by process and function, switches and times by thread, losses, of the whole recording.
 
-        The recorder may have added it up at the end of the file; else that is read once. The answer is kept.
+        They are at the end of the file, or computed by reading it once. The result is cached.
 
         Args:
-            progress: Reports how far the reading is.
+            progress: Reports the progress of reading.
 
         Raises:
-            SessionDamagedError: The file holds what this gputop does not understand.
+            SessionDamagedError: This gputop does not understand the file's data.
             SessionClosedError: The session is closed.
         """
         if self._totals is None:
@@ -120,7 +120,7 @@ class Session:
         return self._totals
 
     def items(self) -> Iterator[Item]:
-        """Everything that is intact, in the order in which it was observed.
+        """Yield all intact items, in the order of observation.
 
         Yields:
             Arrays of records (numpy, fields as in docs/session-format.md, times in ns of CLOCK_MONOTONIC) and
@@ -132,7 +132,7 @@ class Session:
         return reader_of(self).items()
 
     def frames(self, start_s: float = 0.0, end_s: float | None = None) -> Iterator[Frame]:
-        """What the screen showed, frame by frame.
+        """Yield the frames, as on the screen.
 
         Args:
             start_s: The first moment, seconds from the start of the recording.
@@ -142,7 +142,7 @@ class Session:
             Frames in order. Counts and percentiles of each are of the window that ends with it.
 
         Raises:
-            SessionDamagedError: The file holds what this gputop does not understand.
+            SessionDamagedError: This gputop does not understand the file's data.
             SessionClosedError: The session is closed.
 
         Example:
@@ -168,14 +168,15 @@ class Session:
                 yield with_damage(frame, reader)
 
     def frame_at(self, at_s: float) -> Frame:
-        """The newest frame that is not after a moment.
+        """Return the newest frame that is not after a moment.
 
         Args:
-            at_s: Seconds from the start of the recording; before the first frame that one is meant.
+            at_s: Seconds from the start of the recording; before the first frame, the first frame is
+                returned.
 
         Raises:
-            OutsideSessionError: The recording does not hold this moment.
-            SessionDamagedError: The file holds what this gputop does not understand.
+            OutsideSessionError: The moment is outside of the recording.
+            SessionDamagedError: This gputop does not understand the file's data.
             SessionClosedError: The session is closed.
 
         Example:
@@ -215,7 +216,7 @@ def open_session(path: File) -> Session:
 
 
 def reader_of(session: Session) -> SessionReader:
-    """The reader of a session's file, for the other functions of this package.
+    """Return the reader of a session's file, for the other functions of this package.
 
     Raises:
         SessionClosedError: The session is closed.

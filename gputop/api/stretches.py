@@ -1,4 +1,4 @@
-"""Explains a recording that is longer than fits: part by part, in several processes, and joined."""
+"""Explains a recording that does not fit into memory: part by part, in several processes."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ from gputop.parts.mapreduce import (
 )
 from replay.reader import SessionReader
 
-MEMORY = 1 << 30  # bytes that an explanation takes by default
-NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much where each makes a gap
-BASE = 96 << 20  # bytes that a process takes before it has read anything
+MEMORY = 1 << 30  # bytes for an explanation by default
+NEED = 96  # bytes at most for each byte of a file: 48 for launches, twice as much if each makes a gap
+BASE = 96 << 20  # bytes of a process before it reads anything
 LEAST_PART = 1 << 18
 FOREVER = 1 << 62  # ns
 NOT_ALL = "not all calls were kept; figures leave the rest out"
@@ -44,9 +44,9 @@ class PartByPart(Generic[Found]):
 
     Attributes:
         header: Of the recording.
-        look: Given a part with a little of what comes next, and the moment up to which it is: what is found
-            in it, None where nothing of it is wanted. A function of a module, for other processes.
-        join: Joins what was found in two parts that follow each other.
+        look: Returns the result of a part, read a little ahead, up to a moment; None if nothing of it is
+            wanted. A function of a module, for other processes.
+        join: Joins the results of two consecutive parts.
     """
 
     header: Mapping[str, Any]
@@ -54,11 +54,11 @@ class PartByPart(Generic[Found]):
     join: Callable[[Found, Found], Found]
 
     def begin(self) -> Carried:
-        """Nothing is known before the recording."""
+        """Return the state before the recording: nothing."""
         return Carried(Stretch(self.header))
 
     def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Found | None]]:
-        """What the next part must know, and how to look at this one."""
+        """Return the state for the next part, and the function that makes the result of this one."""
         return filled(segment, before, self.look)
 
     def merge(self, earlier: Found | None, later: Found | None) -> Found | None:
@@ -72,13 +72,13 @@ class PartByPart(Generic[Found]):
 
 @dataclass(frozen=True, slots=True)
 class Explaining:
-    """What of a recording is explained, part by part.
+    """The explanation of a recording part by part.
 
     Attributes:
         header: Of the recording.
-        wanted: Only what lies between these moments, CLOCK_MONOTONIC; None: all.
+        wanted: Only the time between these moments, CLOCK_MONOTONIC; None: all.
         pids: Only findings of these processes; None: of all.
-        unkept: When only sums were kept: nothing of that time is explained.
+        unkept: When only sums were recorded: that time is not explained.
     """
 
     header: Mapping[str, Any]
@@ -106,11 +106,11 @@ def _ledger_of(window: Stretch, until_ns: int, wanted: tuple[int, int] | None) -
 def filled(
     segment: Segment, before: Carried, look: Callable[[Stretch, int], Found]
 ) -> tuple[Carried | None, Callable[[], Found]]:
-    """Consumes a part; (state for the next part, what makes the result of this one).
+    """Consume a part; return (state for the next part, function that makes the result of this one).
 
     Args:
-        before: What it must know of those before it.
-        look: Given the part with a little of what comes next, and the moment up to which it is: its result.
+        before: The state for this part.
+        look: Returns the result of the part, read a little ahead, up to a moment.
     """
     reader, window = _opened(segment.path), before.window
     last = segment.until_mark == len(reader.marks)
@@ -129,10 +129,10 @@ def filled(
 
 
 def segments_that_fit(session: Session, memory: int, until_ns: int | None = None) -> list[Segment]:
-    """A recording in segments that fit into so many bytes, as many at a time as there are processors.
+    """Divide a recording into segments; one for each processor at a time fits into so many bytes.
 
-    What was kept and what was not are in segments of their own. None but the first begins after ``until_ns``,
-    CLOCK_MONOTONIC.
+    Recorded time and time with sums only are in different segments. Only the first may begin after
+    ``until_ns``, CLOCK_MONOTONIC.
     """
     reader = reader_of(session)
     room = (memory - BASE) // processors() - BASE
@@ -152,7 +152,7 @@ def segments_that_fit(session: Session, memory: int, until_ns: int | None = None
 
 
 def _at(reader: SessionReader, mark: int) -> int:
-    """The moment of a border: a mark's; of the start before, and of the end behind all others."""
+    """The moment of a border: a mark's; before all for the start, behind all for the end."""
     if mark < 0:
         return -1
     return int(reader.marks[mark]) if mark < len(reader.marks) else FOREVER
@@ -165,7 +165,7 @@ def joined(
     progress: Progress,
     until_ns: int | None = None,
 ) -> Known:
-    """The joined result of all segments of a recording: here where all of it fits, else in processes.
+    """Return the joined result of all segments: in this process if all of the recording fits, else in others.
 
     Raises:
         EndedEarlyError: It was interrupted; ``parts`` are of ``segments_that_fit``.
@@ -191,25 +191,20 @@ def _joined_here(
 
 
 def fits(session: Session, memory: int) -> bool:
-    """Whether all of a recording can be explained at once in so many bytes."""
+    """Return True if all of a recording can be explained at once in so many bytes."""
     return fit_together((session,), memory)
 
 
 def fit_together(sessions: Sequence[Session], memory: int) -> bool:
-    """The same of several."""
+    """Return True if several recordings can be explained at once in so many bytes."""
     return sum(reader_of(session).size_bytes for session in sessions) * NEED + BASE <= memory
 
 
-def in_parts(
-    session: Session,
-    work: Explaining,
-    memory: int,
-    progress: Progress,
-) -> Report:
-    """Explains it part by part.
+def in_parts(session: Session, work: Explaining, memory: int, progress: Progress) -> Report:
+    """Explain a recording part by part.
 
     Args:
-        memory: So many bytes at most, of all processes together.
+        memory: Limit in bytes, of all processes together.
     """
     until_ns = work.wanted and work.wanted[1]
     parts = PartByPart(work.header, partial(_ledger_of, wanted=work.wanted), merge)
@@ -226,10 +221,9 @@ def in_parts(
 
 @lru_cache(maxsize=1)
 def _opened(path: str) -> SessionReader:
-    """The file, opened once by a process that looks at many parts of it.
+    """The file, opened once by a process that reads many parts of it.
 
-    What one part took the next one takes again: no part may take more than fits, so nothing is given back
-    between two.
+    Each part reuses the memory of the one before, so freed memory is kept.
     """
     keep_freed()
     return open_file(path)

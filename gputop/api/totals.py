@@ -1,4 +1,4 @@
-"""The sums of a recording: as its recorder wrote them, or by reading it, a long one in several processes."""
+"""The sums of a recording: from its recorder, or by reading it, a long one in several processes."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gputop.parts.mapreduce import EndedEarlyError, Segment, processors, reduced
 from probes.source import APIS, MARK, OPEN
 from replay.reader import SessionReader
 
-LONG_BYTES = 96 << 20  # of a file: to start processes for it takes less time than they save
+LONG_BYTES = 96 << 20  # of a file that is read in several processes
 SEGMENT_BYTES = 24 << 20
 FOREVER = 1 << 62  # ns
 
 
 @dataclass(frozen=True, slots=True)
 class PartTotals:
-    """The sums of a part of a recording, and what of that part is damaged."""
+    """The sums of a part of a recording, and its damage."""
 
     sums: Tally
     problems: tuple[str, ...] = ()
@@ -34,41 +34,41 @@ class Totals:
 
     Attributes:
         header: Of the recording.
-        known: Who is who, and what was open at the end.
+        known: Metadata, and open calls at the end.
     """
 
     header: Mapping[str, Any]
     known: Tally
 
     def map(self, segment: Segment) -> PartTotals:
-        """The sums of one segment."""
+        """Return the sums of one segment."""
         reader = _opened(segment.path)
-        # what functions are called by number stands at the beginning
+        # the names of functions are at the beginning of the file
         names = (sample for sample in reader.facts() if sample.kind == APIS)
-        # one item at a time: a segment's records take forty times the memory that they take in the file
+        # one item at a time: records need forty times their size in the file
         sums = tally(chain(names, reader.items_between(segment.after_mark, segment.until_mark)))
         return PartTotals(sums, tuple(reader.problems))
 
     def merge(self, earlier: PartTotals, later: PartTotals) -> PartTotals:
-        """Those of two segments together."""
+        """Join the sums of two segments."""
         earlier.sums.merge(later.sums.payload())
         return PartTotals(earlier.sums, (*earlier.problems, *later.problems))
 
     def finish(self, whole: PartTotals) -> Stats:
-        """What they say, by name."""
+        """Return the totals, with names."""
         self.known.merge(whole.sums.payload())
         return finish(self.header, self.known)
 
 
 @lru_cache(maxsize=1)
 def _opened(path: str) -> SessionReader:
-    """The file, opened once by a process that looks at many parts of it."""
+    """The file, opened once by a process that reads many parts of it."""
     return open_file(path)
 
 
 def stats_of(reader: SessionReader, progress: Progress) -> Stats:
-    """The totals of a recording, as quickly as they are to be had; its reader's problems may grow."""
-    # readings of counters need the one before: they are no sums
+    """Return the totals of a recording in the fastest way; the reader's problems may grow."""
+    # readings of counters do not add up: each needs the one before
     data = reader.totals() if reader.header.get("calls_observed") is not False else None
     if data is not None:
         whole = _known(reader)
@@ -111,7 +111,7 @@ def _in_parts(reader: SessionReader, progress: Progress) -> Stats:
 
 
 def _known(reader: SessionReader) -> Tally:
-    """Without sums: who is who, and what was open at the end."""
+    """Metadata, and open calls at the end, without sums."""
     known = Tally()
     for fact in reader.facts():
         known.know(fact)

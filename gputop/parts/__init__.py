@@ -1,1 +1,1 @@
-"""Work on parts of recordings that merges, in several processes."""
+"""Mergeable work on parts of recordings, in several processes."""

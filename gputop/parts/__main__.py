@@ -1,4 +1,4 @@
-"""A process of ``gputop.parts.process_pool``, which gives it its work by its standard input."""
+"""A worker process of ``gputop.parts.process_pool``: work on standard input, results on standard output."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gputop.errors import GputopError
 
 
 def main() -> int:
-    """Writes what comes of each piece of work to standard output; returns the exit status."""
+    """Write the result of each piece of work to standard output; return the exit status."""
     work, results = sys.stdin.buffer, os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
 

@@ -1,8 +1,7 @@
-"""Work on parts that merge: what may run in several processes today, and on several machines tomorrow.
+"""Work on parts of a recording whose results merge, in several processes of this machine.
 
-``map`` looks at one part alone, ``merge`` joins the results of two parts that follow each other, ``finish``
-makes the answer of the joined result. No engine is in it: ``reduced`` runs the parts in processes of this
-machine.
+``map`` processes one part alone, ``merge`` joins the results of two consecutive parts, ``finish`` turns the
+joined result into the answer. ``reduced`` runs the parts.
 """
 
 from __future__ import annotations
@@ -41,43 +40,39 @@ class Segment:
     until_mark: int
 
 
-class Work(Protocol[Partial, Answer]):
-    """What is done with segments. An object of it is sent to other processes: plain data only."""
-
-    def map(self, segment: Segment) -> Partial:
-        """Reads one segment, and nothing else."""
-        ...
+class Merges(Protocol[Partial, Answer]):
+    """How results of segments become an answer. Objects are sent to other processes: plain data only."""
 
     def merge(self, earlier: Partial, later: Partial) -> Partial:
-        """Joins the results of two segments of which the second follows the first; may change the first."""
+        """Join the results of two consecutive segments; may change the first."""
         ...
 
     def finish(self, whole: Partial) -> Answer:
-        """The answer for all segments together."""
+        """Return the answer for all segments together."""
+        ...
+
+
+class Work(Merges[Partial, Answer], Protocol[Partial, Answer]):
+    """Work on independent segments."""
+
+    def map(self, segment: Segment) -> Partial:
+        """Process one segment, and nothing else."""
         ...
 
 
 @runtime_checkable
-class ChainedWork(Protocol[Carry, Partial, Answer]):
-    """Work on segments each of which must know something of those before it."""
+class ChainedWork(Merges[Partial, Answer], Protocol[Carry, Partial, Answer]):
+    """Work on segments each of which needs state of those before it."""
 
     def begin(self) -> Carry:
-        """What the first segment must know."""
+        """Return the state of the first segment."""
         ...
 
     def follow(self, segment: Segment, before: Carry) -> tuple[Carry, Callable[[], Partial]]:
-        """(what the next segment must know, how to come to the result of this one).
+        """Return (state of the next segment, function that makes the result of this one).
 
-        The first is told to the next segment's process at once; the other takes its time meanwhile.
+        The state is sent to the next segment's process at once, before the function is called.
         """
-        ...
-
-    def merge(self, earlier: Partial, later: Partial) -> Partial:
-        """As of ``Work``."""
-        ...
-
-    def finish(self, whole: Partial) -> Answer:
-        """As of ``Work``."""
         ...
 
 
@@ -85,14 +80,14 @@ AnyWork = Work[Partial, object] | ChainedWork[Any, Partial, object]
 
 
 def segments_of(path: str, marks: int, count: int) -> list[Segment]:
-    """A file in so many segments of as many marks each, at most one a mark."""
+    """Divide a file into so many segments of equally many marks, at most one per mark."""
     count = max(min(count, marks), 1)
     borders = [-1, *(marks * part // count - 1 for part in range(1, count)), marks]
     return [Segment(path, after, until) for after, until in pairwise(borders)]
 
 
 def segments_by_size(path: str, ends: Sequence[int], size: int) -> list[Segment]:
-    """A file in segments of at most so many bytes, or of one mark; ``ends`` are the places of its marks."""
+    """Divide a file into segments of at most so many bytes, or of one mark; ``ends``: places of its marks."""
     borders = [-1]
     since = 0
     for mark, (end, following) in enumerate(pairwise(ends)):
@@ -104,18 +99,18 @@ def segments_by_size(path: str, ends: Sequence[int], size: int) -> list[Segment]
 
 
 def processors() -> int:
-    """How many may be used."""
+    """Return the number of processors to use."""
     return min(len(os.sched_getaffinity(0)), _most)
 
 
 def use_processors(most: int) -> None:
-    """From now on this process takes so many at most: it is one of several that share them."""
+    """Limit the processors of this process, which is one of several that share them."""
     global _most
     _most = most
 
 
 class EndedEarlyError(GputopError, Generic[Partial]):
-    """It was interrupted; ``known`` is of the first ``parts`` segments, None of none."""
+    """Interrupted; ``known``: the result of the first ``parts`` segments, None of none."""
 
     status = 130
 
@@ -131,17 +126,17 @@ def reduced(
     done: Callable[[int, int], None] = lambda parts, of: None,
     stopped: Callable[[], bool] = lambda: False,
 ) -> Partial:
-    """The joined result of all segments, mapped in processes of their own.
+    """Return the joined result of all segments, computed in processes of their own.
 
     Args:
-        work: What is done.
+        work: The work.
         segments: In order; at least one.
         processes: So many at a time.
-        done: Is told how many segments are joined, and of how many.
-        stopped: Says whether to end with what is known; asked some times a second.
+        done: Called with the number of joined segments, and of all.
+        stopped: Returns True to end with the result so far; polled several times a second.
 
     Raises:
-        PartError: A process failed; the text says why.
+        PartError: A process failed, for the reason in the message.
         EndedEarlyError: It was interrupted.
     """
     whole: Partial | None = None
@@ -172,14 +167,14 @@ def _in_order(
     for segment in segments:
         carried, result = pool.submit_chained(work_on, work, segment, after=carried)
         waiting.append((segment, result))
-        # no more are started than can be joined soon: the results that wait are bounded
+        # bounds the results that wait to be joined
         if len(waiting) > ahead:
             yield waiting.popleft()
     yield from waiting
 
 
 def work_on(work: AnyWork[Any], segment: Segment, carried: bytes) -> Iterator[Any]:
-    """What the next segment must know, pickled, then the result of this one."""
+    """Yield the state of the next segment, pickled, then the result of this one."""
     if isinstance(work, ChainedWork):
         after, rest = work.follow(segment, pickle.loads(carried) if carried else work.begin())
         yield pickle.dumps(after, pickle.HIGHEST_PROTOCOL)

@@ -1,4 +1,4 @@
-"""Processes of this machine that each do one thing at a time: the one pool that gputop has."""
+"""A pool of processes, each with one piece of work at a time."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ class ProcessEndedError(PartError):
 
 
 class ProcessPool:
-    """At most so many processes, started when they are needed; they end with the context, whatever they do.
+    """At most so many processes, started when needed; they end with the context, whatever they do.
 
-    A process that dies takes no other's work with it. An interrupt of the terminal is for this process to
-    answer.
+    The end of one does not affect the others' work. The terminal's interrupt reaches this process only.
     """
 
     def __init__(self, count: int) -> None:
@@ -48,7 +47,7 @@ class ProcessPool:
             process.communicate()
 
     def submit(self, function: Callable[..., Result], *arguments: Any) -> Future[Result]:
-        """What the function returns in a process of its own.
+        """Call a function in a process of the pool.
 
         The future raises ``PartError`` with the function's ``GputopError``; ``ProcessEndedError`` if the
         process ended, as it does by any other exception.
@@ -58,7 +57,7 @@ class ProcessPool:
     def submit_chained(
         self, function: Callable[..., Iterator[Any]], *arguments: Any, after: Future[Any]
     ) -> tuple[Future[Any], Future[Any]]:
-        """(what the function yields first, what second); what ``after`` holds is its last argument."""
+        """Return (first, second value) of a generator; the result of ``after`` is its last argument."""
         first: Future[Any] = Future()
 
         def both() -> Any:
@@ -67,7 +66,7 @@ class ProcessPool:
                 first.set_result(next(results))
                 return next(results)
             finally:
-                first.cancel()  # unless it is there: no thread waits for what does not come
+                first.cancel()  # if it is not set: no thread waits for it in vain
 
         return first, self._threads.submit(both)
 

@@ -1,4 +1,4 @@
-"""The recordings that may be asked: files that were named, and those in folders that were named."""
+"""The recordings that may be queried: named files, and those in named folders."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ from gputop.files.inspection import inspect
 from gputop.query.database import Database
 
 _SUFFIXES = (".msgpack", ".gputop")
-_KEPT = 16  # recordings of which answers are kept
+_KEPT = 16  # recordings with cached results
 _ANSWERS = 32  # of each
 _MOST_FILES = 10_000
-_WORK = threading.Semaphore(2)  # so many recordings are read at a time, whoever asks: each takes memory
+_WORK = threading.Semaphore(2)  # recordings that are read at a time: each needs memory
 _T = TypeVar("_T")
 
 
 @dataclass
 class Recording:
-    """One recording; what was found out about it once is kept. Several threads may ask."""
+    """One recording with cached results, for several threads."""
 
     id: str
     path: str
@@ -41,15 +41,15 @@ class Recording:
     _known: OrderedDict[Any, Any] = field(default_factory=OrderedDict)
 
     def totals(self) -> Stats:
-        """What ``gputop stats`` says."""
+        """Return the result of ``gputop stats``."""
         return self._once("totals", lambda: functions.stats(self.path))
 
     def inspected(self) -> InspectDocument:
-        """What ``gputop inspect`` says."""
+        """Return the result of ``gputop inspect``."""
         return self._once("inspected", lambda: self._open(inspect))
 
     def missing(self) -> tuple[str, ...]:
-        """What of it is not in the file, in sentences; what is damaged, as far as it was read on opening."""
+        """Return sentences about missing records, and about damage, as far as it was read on opening."""
         return self._once("missing", lambda: self._open(about_holes))
 
     def stacks(self) -> StackTimes:
@@ -61,28 +61,32 @@ class Recording:
     def report(
         self, pids: Sequence[int] = (), start_s: float | None = None, end_s: float | None = None
     ) -> Report:
-        """What ``gputop explain`` says, of a part or of processes."""
+        """Return the result of ``gputop explain``, of a part or of processes."""
         key = "report", tuple(sorted(pids)), start_s, end_s
         return self._once(key, lambda: functions.explain(self.path, pids=pids, start_s=start_s, end_s=end_s))
 
     def frame(self, at_s: float | None) -> Frame:
-        """The frame at a moment; None: the last one."""
+        """Return the frame at a moment; None: the last one."""
 
-        def read(session: Any) -> Frame:
-            frame: Frame = session.frame_at(session.duration_ns / 1e9 if at_s is None else at_s)
-            return frame
+        def read(session: Session) -> Frame:
+            return session.frame_at(session.duration_ns / 1e9 if at_s is None else at_s)
 
         return self._once(("frame", at_s), lambda: self._open(read))
 
     def lanes(self) -> tuple[Lanes, int, dict[int, str]]:
-        """The timeline, where it starts (CLOCK_MONOTONIC, ns), and what threads are called."""
-        return self._once("lanes", lambda: self._open(_lanes))
+        """Return the timeline, its start (CLOCK_MONOTONIC, ns), and the names of threads."""
+
+        def read(session: Session) -> tuple[Lanes, int, dict[int, str]]:
+            report, found = pictured(session)
+            return found.lanes, report.start_ns, found.names
+
+        return self._once("lanes", lambda: self._open(read))
 
     def read(self, what: str, query: Callable[[Session], _T]) -> _T:
-        """What a reader of all of it finds, by a name of its own."""
+        """Return the result of another query, cached by name."""
         return self._once(("read", what), lambda: self._open(query))
 
-    def _open(self, query: Callable[[Any], _T]) -> _T:
+    def _open(self, query: Callable[[Session], _T]) -> _T:
         with open_session(self.path) as session:
             return query(session)
 
@@ -98,19 +102,14 @@ class Recording:
             return found
 
 
-def _lanes(session: Any) -> tuple[Lanes, int, dict[int, str]]:
-    report, found = pictured(session)
-    return found.lanes, report.start_ns, found.names
-
-
 class Catalogue:
-    """What may be opened, by id. Nothing else is, whatever an assistant asks for."""
+    """The recordings that may be opened, by id; no others, whatever an assistant requests."""
 
     def __init__(self, named: Sequence[str], *, none: bool = False) -> None:
-        """Take files and folders.
+        """Open files and folders to queries.
 
         Raises:
-            CommandError: One of them is not there, or none is named.
+            CommandError: One of them does not exist, or none is named.
         """
         for path in named:
             if not os.path.exists(path):
@@ -122,7 +121,7 @@ class Catalogue:
         self._kept: OrderedDict[tuple[str, int, int], Recording] = OrderedDict()
 
     def ids(self) -> dict[str, str]:
-        """id -> path, in the order in which they were named, in a folder by name; folders are read anew."""
+        """Return id -> path in the order of the names, within folders by name; folders are read each time."""
         found: dict[str, str] = {}
         for path in dict.fromkeys(one for named in self._named for one in _files(named)):
             name = _id(os.path.basename(path))
@@ -133,10 +132,10 @@ class Catalogue:
         return found
 
     def get(self, id: str | None) -> Recording:
-        """The recording of that id; None: the only one.
+        """Return the recording of an id; None: the only one.
 
         Raises:
-            CommandError: There is none of that id, or more than one to choose from.
+            CommandError: The id is unknown, or None of several.
         """
         ids = self.ids()
         if id is None:
@@ -163,17 +162,18 @@ class Catalogue:
 
 
 def _files(named: str) -> list[str]:
-    """The recordings that a name stands for; a link in a folder that leads out of it is none of them."""
+    """The recordings of a name; in a folder without links that lead out of it."""
     if not os.path.isdir(named) or _is_recording_in_segments(named):
         return [named]
-    inside = os.path.realpath(named)
-    names = sorted(os.listdir(named))[:_MOST_FILES]
-    paths = [os.path.join(named, name) for name in names]
-    return [path for path in paths if _is_recording(path) and _lies_in(path, inside)]
-
-
-def _is_recording(path: str) -> bool:
-    return (path.endswith(_SUFFIXES) and os.path.isfile(path)) or _is_recording_in_segments(path)
+    inside, found = os.path.realpath(named), []
+    for name in sorted(os.listdir(named))[:_MOST_FILES]:
+        path = os.path.join(named, name)
+        is_file = path.endswith(_SUFFIXES) and os.path.isfile(path)
+        if not (is_file or _is_recording_in_segments(path)):
+            continue
+        if os.path.commonpath([os.path.realpath(path), inside]) == inside:
+            found.append(path)
+    return found
 
 
 def _is_recording_in_segments(path: str) -> bool:
@@ -182,10 +182,6 @@ def _is_recording_in_segments(path: str) -> bool:
     except OSError:
         return False
     return any(name.endswith(".gputop") for name in names)
-
-
-def _lies_in(path: str, folder: str) -> bool:
-    return os.path.commonpath([os.path.realpath(path), folder]) == folder
 
 
 def _id(name: str) -> str:

@@ -80,7 +80,7 @@ def get_trace_stats(
 
 
 def _cell(value: Any) -> Any:
-    """A cell: times lie within a nanosecond; what holds other values is one text, keys of theirs included."""
+    """A cell: times to a nanosecond; lists and maps as one text."""
     value = plain(value)
     if isinstance(value, (list, dict)):
         return json.dumps(value, ensure_ascii=False)
@@ -88,7 +88,7 @@ def _cell(value: Any) -> Any:
 
 
 def _ns(seconds: float) -> int:
-    """A moment that a column of the tables can be compared with, whatever is requested."""
+    """A moment in ns, bounded to the range of the tables' columns."""
     return int(min(max(seconds, -1e9), 1e9) * 1e9)
 
 
@@ -137,7 +137,7 @@ def get_per_process_breakdown(
 
 
 def _host_events(process: ProcessTotals) -> dict[str, Any]:
-    """Stays off the CPU and page faults, as far as they are known."""
+    """Stays off the CPU and page faults, where known."""
     stays, faults = process.off_cpu, process.faults
     made: dict[str, Any] = {}
     if stays is not None and stays.average_ns is not None:
@@ -263,14 +263,13 @@ def rows_page(
     cursor: str | None,
     limit: int,
 ) -> str:
-    """An answer of a database as a reply.
+    """Return the result of a query as a reply.
 
     Args:
         fixed: Fields of every page.
-        answer: Its first rows, those before the page included.
-        query: What was asked: a name that it spells is no text of a traced program; what PIVOT makes of rows
-            is.
-        known: Names of columns that are gputop's own.
+        answer: Its first rows, with those before the page.
+        query: The query: a column name in its text is no text of a traced program, one made by PIVOT is.
+        known: Names of gputop's own columns.
         cursor: As of ``page``.
         limit: Rows of the page, at most.
     """
@@ -282,7 +281,7 @@ def rows_page(
 
 
 def missing_in(recording: Recording) -> dict[str, Any]:
-    """What the rows of calls and waits do not hold; nothing of a recording that is whole."""
+    """Return a field about records that are not in the tables; empty for a whole recording."""
     missing = recording.missing()
     return {"missing": list(missing)} if missing else {}
 

@@ -1,4 +1,4 @@
-"""The present, asked through the daemon: stretches of it become recordings in a folder of this process."""
+"""The present, through the daemon: stretches of it become recordings in a folder of this process."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ _KEPT: Final = 16  # stretches; the oldest goes
 
 @dataclass
 class Live:
-    """What the daemon at a socket shows this user.
+    """The daemon at a socket, as this user sees it.
 
     Attributes:
-        socket: Where it is.
-        folder: Takes the recordings; it is one of those that may be asked.
+        socket: Its path.
+        folder: For the recordings; one of those that may be queried.
     """
 
     socket: str
@@ -40,7 +40,7 @@ class Live:
     _count: int = 0
 
     def record(self, seconds: float) -> str:
-        """Observes for a while; returns the recording's path.
+        """Observe for a while; return the recording's path.
 
         Raises:
             CommandError: No daemon answers, or there was nothing.
@@ -77,7 +77,7 @@ class Live:
         return engine.frame().gpus
 
     def observed(self, catalogue: Catalogue, seconds: float, pids: Sequence[int] | None) -> str:
-        """What the tool ``observe`` answers: the session's id, and the verdict over it."""
+        """Return the reply of the tool ``observe``: the session's id, and its verdict."""
         path = self.record(seconds)
         (id,) = (id for id, known in catalogue.ids().items() if os.path.samefile(known, path))
         return page(_facts(catalogue.get(id), pids), "next", ["get_check", "get_causal_chains"])
@@ -95,7 +95,7 @@ def _facts(recording: Recording, pids: Sequence[int] | None) -> dict[str, object
 
 
 def _for(source: RemoteSource, seconds: float) -> Iterator[Item]:
-    """What it yields within so many seconds. Raises CommandError where the daemon ends meanwhile."""
+    """Yield its items for so many seconds. Raises CommandError if the daemon ends meanwhile."""
     timer = threading.Timer(seconds, source.close)
     timer.daemon = True
     timer.start()

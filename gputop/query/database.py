@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -13,7 +13,7 @@ from gputop.api.reading import SILENT, Progress, understood
 from gputop.api.session import Session
 from gputop.documents.field_columns import BOOL, INT, REAL, TEXT
 from gputop.errors import GputopError, install_command
-from gputop.exchange.session_tables import COLUMNS, Rows, tables
+from gputop.exchange.session_tables import COLUMNS, tables
 from gputop.format import escape_text
 from gputop.query.forked import in_child
 
@@ -22,7 +22,7 @@ _NUMPY: dict[str, Any] = {INT: np.int64, REAL: np.float64, BOOL: np.bool_}
 _AT_ONCE = 1 << 16  # rows; to insert each tick's by themselves takes longer than to read them
 _MEMORY = "2GB"  # some ten million calls
 SESSION_BOUNDS = (f"SET memory_limit='{_MEMORY}'", "SET threads=1", "SET temp_directory=''")
-# what a query must not reach: files, the network, extensions, our own variables; and no way back
+# a query must not reach files, the network, extensions, our own variables; and not undo this
 _LOCKS = (
     "SET allow_persistent_secrets=false",
     "SET enable_external_access=false",
@@ -36,7 +36,7 @@ _LOCKS = (
 
 @dataclass(frozen=True, slots=True)
 class QueryResult:
-    """The rows of a query; ``more``: there are rows beyond the limit."""
+    """The rows of a query; ``more``: True if there are rows beyond the limit."""
 
     columns: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
@@ -44,7 +44,7 @@ class QueryResult:
 
 
 class LockedDatabase:
-    """Tables in memory that can only be read; may be asked by several threads at once."""
+    """Tables in memory, read-only; several threads may query them at once."""
 
     def __init__(self, fill: Callable[[Any], None]) -> None:
         """Make the tables, then lock them.
@@ -80,10 +80,10 @@ class LockedDatabase:
         self._connection.close()
 
     def query(self, text: str, rows: int, seconds: float) -> QueryResult:
-        """Answers one SELECT.
+        """Run one SELECT.
 
         Raises:
-            GputopError: It is no single SELECT, is wrong, or takes too much time or memory.
+            GputopError: It is no single SELECT, is invalid, or needs too much time or memory.
         """
         with self._errors_as_sentences(seconds):
             names, found = in_child(lambda: self._answered(text, rows), seconds)
@@ -94,7 +94,7 @@ class LockedDatabase:
         statements = cursor.extract_statements(text)
         if len(statements) != 1 or statements[0].type != self._duckdb.StatementType.SELECT:
             raise GputopError("only a single SELECT is allowed: the tables are read-only")
-        # the newline ends a comment; the bound keeps rows that are not shown from being computed
+        # the newline ends a comment; rows beyond the limit are not computed
         plain = statements[0].query.strip().rstrip(";")
         cursor.execute(f"SELECT * FROM (\n{plain}\n) LIMIT {rows + 1}")
         found = cursor.fetchall()
@@ -118,8 +118,8 @@ class LockedDatabase:
                 "recording first"
             ) from error
         except self._duckdb.Error as error:
-            text = str(error).partition("Traceback")[0]  # of what Python lacks, as pytz for a time zone
-            if "Table with name" in text:  # the database's own guess may be one of its own tables
+            text = str(error).partition("Traceback")[0]  # of a missing module, as pytz for a time zone
+            if "Table with name" in text:  # the database's own suggestion may be one of its internal tables
                 text = f"{text.partition('!')[0]}; the tables are: {', '.join(self._names())}"
             raise GputopError(" ".join(text.split())) from error
 
@@ -151,7 +151,8 @@ def _fill(connection: Any, session: Session, progress: Progress) -> None:
     waiting = dict.fromkeys(COLUMNS, 0)
     for part in tables(session, progress):
         with understood(session.path):
-            arrays = _arrays(part)
+            kinds = COLUMNS[part.table]
+            arrays = {name: _array(part.columns[name], kind) for name, kind in kinds.items()}
         held[part.table].append(arrays)
         waiting[part.table] += len(next(iter(arrays.values())))
         if waiting[part.table] >= _AT_ONCE:
@@ -164,7 +165,7 @@ def _fill(connection: Any, session: Session, progress: Progress) -> None:
 def _insert(connection: Any, table: str, parts: Sequence[dict[str, Any]]) -> None:
     if not parts:
         return
-    joined: Any = np.ma.concatenate  # numpy does not say its types
+    joined: Any = np.ma.concatenate  # untyped
     columns = {name: joined([part[name] for part in parts]) for name in COLUMNS[table]}
     if len(next(iter(columns.values()))):
         connection.register("rows_of_one_table", columns)
@@ -172,23 +173,14 @@ def _insert(connection: Any, table: str, parts: Sequence[dict[str, Any]]) -> Non
         connection.unregister("rows_of_one_table")
 
 
-def _arrays(part: Rows) -> dict[str, Any]:
-    kinds = COLUMNS[part.table]
-    return {name: _array(part.columns[name], kind) for name, kind in kinds.items()}
-
-
 def _array(values: Any, kind: str) -> Any:
     """A column as masked numpy array; text is escaped, as in every file that gputop writes."""
     if kind == TEXT:
-        return _texts(values)
+        texts = [None if value is None else escape_text(str(value)) for value in values]
+        made = np.empty(len(texts), dtype=object)
+        made[:] = texts
+        return np.ma.masked_array(made)
     if isinstance(values, np.ndarray):
         return np.ma.masked_array(values.astype(_NUMPY[kind]))
     unknown = [value is None for value in values]
     return np.ma.masked_array([value or 0 for value in values], mask=unknown, dtype=_NUMPY[kind])
-
-
-def _texts(values: Iterable[str | None]) -> Any:
-    texts = [None if value is None else escape_text(str(value)) for value in values]
-    made = np.empty(len(texts), dtype=object)
-    made[:] = texts
-    return np.ma.masked_array(made)

@@ -1,4 +1,4 @@
-"""Runs a query in a fork of this process, which can be ended at any point, and bounds its memory."""
+"""Runs a query in a fork of this process, which can be killed at any time, and bounds its memory."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ MORE_BYTES = 4 << 30
 
 
 def bound_memory(more_bytes: int = MORE_BYTES) -> None:
-    """From now on this process gets so much more memory for its data and no more.
+    """Limit this process to so much more memory for its data.
 
-    DuckDB counts the memory of its tables, not that of one long text which a function makes: without this
-    bound ``repeat('x', 3000000000)`` takes 6 GB. With it the query fails, and nothing else. What is only
-    reserved, as by threads for their heaps, does not count.
+    DuckDB counts the memory of its tables, not that of one long text made by a function: without this limit
+    ``repeat('x', 3000000000)`` needs 6 GB. With it only the query fails. Memory that is only reserved, as by
+    threads for their heaps, does not count.
     """
     with open("/proc/self/statm", encoding="ascii") as file:
         now = int(file.read().split()[5]) * os.sysconf("SC_PAGE_SIZE")
@@ -35,15 +35,15 @@ _GONE = "the process that computed it has ended (for want of memory?)"
 
 
 def in_child(query: Callable[[], _T], seconds: float) -> _T:
-    """What a fork finds, or raises.
+    """Return the result of a query in a fork, or raise its exception.
 
     Args:
-        query: Uses nothing that another thread may hold now.
-        seconds: It is ended after this long.
+        query: Must use nothing that another thread may hold now.
+        seconds: Time limit.
 
     Raises:
-        TimeoutError: It took longer.
-        MemoryError: It has ended without an answer.
+        TimeoutError: The limit was reached.
+        MemoryError: The fork ended without a result.
     """
     end, begin = os.pipe2(os.O_CLOEXEC)
     with warnings.catch_warnings():
@@ -53,7 +53,7 @@ def in_child(query: Callable[[], _T], seconds: float) -> _T:
         _answer(query, begin)
     os.close(begin)
     try:
-        good, found = pickle.loads(_heard(end, time.monotonic() + seconds))
+        good, found = pickle.loads(_read(end, time.monotonic() + seconds))
     except EOFError:
         raise MemoryError(_GONE) from None
     finally:
@@ -67,7 +67,7 @@ def in_child(query: Callable[[], _T], seconds: float) -> _T:
 
 
 def _answer(query: Callable[[], object], pipe: int) -> None:
-    """In the fork: it ends here."""
+    """Run the query in the fork, which ends here."""
     try:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
         try:
@@ -81,7 +81,7 @@ def _answer(query: Callable[[], object], pipe: int) -> None:
         os._exit(0)
 
 
-def _heard(pipe: int, until: float) -> bytes:
+def _read(pipe: int, until: float) -> bytes:
     parts: list[bytes] = []
     while select.select([pipe], [], [], max(until - time.monotonic(), 0))[0]:
         if not (data := os.read(pipe, 1 << 20)):

@@ -1,7 +1,7 @@
-"""Calls that make and launch CUDA graphs, as a recording holds them: captures, launches by executable.
+"""Calls that make and launch CUDA graphs: captures, launches by executable.
 
-A record holds the handle of the executable that a function made or was given. So it is known which one was
-made and launched, and not which graph it was made of, nor when one was destroyed.
+A record has the handle of the executable. So it is known which one was made and launched, but not of which
+graph, nor when it was destroyed.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from probes.source import Sample
 
 
 class GraphRole(IntEnum):
-    """What a call does to a graph."""
+    """The effect of a call on a graph."""
 
     NONE = 0
     BEGIN = 1  # of a capture
@@ -59,9 +59,9 @@ class Capture:
     """A stream from the begin of its capture to the end.
 
     Attributes:
-        begin: Row of the call that began it; None: that was not seen.
-        end: Row of the call that ended it; None: likewise.
-        calls: Outermost calls that gave the stream work meanwhile; None: not known.
+        begin: Row of the call that began it; None: not recorded.
+        end: Row of the call that ended it; None: not recorded.
+        calls: Outermost calls that enqueued in the stream meanwhile; None: unknown.
     """
 
     begin: Any
@@ -74,8 +74,8 @@ class Executable:
     """Launches of one handle.
 
     Attributes:
-        rows: Of the launches that the driver took, by time.
-        failed: How many it refused.
+        rows: Of the successful launches, by time.
+        failed: Number of failed ones.
     """
 
     handle: int
@@ -84,13 +84,13 @@ class Executable:
 
     @property
     def per_s(self) -> float | None:
-        """Launches a second, from the first to the last; None: there are no two moments."""
+        """Launches per second, from the first to the last; None without two moments."""
         span = int(self.rows["begin"][-1] - self.rows["begin"][0]) if len(self.rows) else 0
         return (len(self.rows) - 1) * 1e9 / span if span > 0 else None
 
     @property
     def usual_ns(self) -> float | None:
-        """From one launch to the next, the median; None: there is one launch at most."""
+        """Median time from one launch to the next; None with less than two launches."""
         return float(np.median(np.diff(self.rows["begin"]))) if len(self.rows) > 1 else None
 
 
@@ -112,10 +112,10 @@ class GraphCalls:
 
 
 def graph_calls(session: Session) -> GraphCalls:
-    """Reads them: the file once, and once more where streams were captured.
+    """Read the file once, and once more if streams were captured.
 
     Raises:
-        GputopError: It cannot be read or understood.
+        GputopError: The file cannot be read or understood.
     """
     facts = Facts()
     held = [np.zeros(0, ROW)]
@@ -138,7 +138,7 @@ def graph_calls(session: Session) -> GraphCalls:
 
 
 def executables(rows: Rows) -> list[Executable]:
-    """Launches by handle, those that are launched most first."""
+    """Return the executables by handle, most launches first."""
     launches = rows[rows["part"] == GraphRole.LAUNCH]
     found = []
     for handle in np.unique(launches["handle"]).tolist():
@@ -149,7 +149,7 @@ def executables(rows: Rows) -> list[Executable]:
 
 
 def _calls(session: Session, facts: Facts) -> Iterator[Records]:
-    """Outermost calls, a batch at a time; what samples tell goes to ``facts``."""
+    """Outermost calls, a batch at a time; ``facts`` consumes the samples."""
     for item in reader_of(session).items():
         if isinstance(item, Sample):
             facts.consume(item)
@@ -158,7 +158,7 @@ def _calls(session: Session, facts: Facts) -> Iterator[Records]:
 
 
 def _of_ops(calls: Records, facts: Facts, what: Callable[[str], int]) -> npt.NDArray[np.int64]:
-    """What each call's function is."""
+    """A code for each call's function."""
     return each_number(calls["op"], lambda op: what(facts.api(op)[0]))
 
 
@@ -184,7 +184,7 @@ def _rows(calls: Records, parts: npt.NDArray[np.int64]) -> Rows:
     made["part"] = parts
     for name in ("pid", "tid", "ret", "stream"):
         made[name] = calls[name]
-    # what the end of a capture was given is the place for the graph's handle
+    # at the end of a capture ``aux`` is the address for the graph's handle
     made["handle"] = np.where(parts >= GraphRole.INSTANTIATE, calls["aux"], 0)
     return made
 
@@ -205,7 +205,7 @@ def _captured(rows: Rows) -> list[tuple[Any, Any]]:
 
 
 def _calls_in_captures(session: Session, spans: Sequence[tuple[Any, Any]]) -> list[int | None]:
-    """How many calls gave each captured stream work; None where its begin or end is not known."""
+    """The number of calls that enqueued in each captured stream; None if its begin or end is unknown."""
     counts = [None if begin is None or end is None else 0 for begin, end in spans]
     whole = [(number, *spans[number]) for number, count in enumerate(counts) if count is not None]
     if not whole:

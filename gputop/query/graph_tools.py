@@ -1,4 +1,4 @@
-"""Tools about CUDA graphs of a process: what became of them, and how often each is launched."""
+"""Tools about CUDA graphs of a process: their lifecycle, and how often each is launched."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ def _found(recording: Recording) -> GraphCalls:
 
 
 def _window(found: GraphCalls, pid: int, from_s: float, window_s: float) -> tuple[Rows, tuple[int, int]]:
-    """Its calls that begin there, and where that is, ns."""
+    """(calls of a process that begin in a window, the window in ns)."""
     if not window_s > 0:
         raise CommandError("window_s is longer than 0", USAGE)
     begin = found.start_ns + int(min(max(from_s, -1e9), 1e9) * 1e9)
@@ -111,7 +111,7 @@ def _window(found: GraphCalls, pid: int, from_s: float, window_s: float) -> tupl
 def _head(
     recording: Recording, found: GraphCalls, pid: int, rows: Rows, window: tuple[int, int]
 ) -> dict[str, Any]:
-    """What both tools tell first."""
+    """The first fields of both tools."""
     mine = found.rows[found.rows["pid"] == pid]
     before = mine[mine["begin"] < window[1]]
     launched = np.count_nonzero(np.unique(before["handle"][before["part"] == GraphRole.LAUNCH]))
@@ -124,7 +124,7 @@ def _head(
         "to_s": _moment(found, window[1]),
         "graph_calls": len(rows),
         "graph_calls_outside": len(mine) - len(rows),
-        # a handle that is launched and was never made here: older than the recording, or its record is lost
+        # a launched handle without an instantiation: older than the recording, or its record is lost
         "executables_made_before_the_recording_at_least": max(int(launched) - made, 0),
         "lost_events": recording.inspected()["lost"]["events"],
         "not_known": [OwnText(one) for one in _UNKNOWN],
@@ -172,14 +172,14 @@ def _captures(captures: list[Capture], found: GraphCalls) -> Iterator[dict[str, 
 
 
 def _others(rows: Rows, found: GraphCalls) -> Iterator[dict[str, Any]]:
-    """Events of a row each, and launches of one executable that follow each other as one."""
+    """Events of a row each; consecutive launches of one executable are one event."""
     shown = rows[rows["part"] >= GraphRole.INSTANTIATE]
     keys = np.stack(
         [shown["part"], shown["handle"], shown["stream"], shown["tid"], shown["ret"] != 0], axis=1
     )
     heads = np.ones(len(shown), np.bool_)
     heads[1:] = (keys[1:] != keys[:-1]).any(axis=1) | (shown["part"][1:] != GraphRole.LAUNCH)
-    # of what was instantiated and never used no more is known: older recordings hold the graph's handle
+    # an unused handle may be the graph's, in older recordings
     used = set(rows["handle"][rows["part"] > GraphRole.INSTANTIATE].tolist())
     for some in np.split(shown, np.flatnonzero(heads)[1:]) if len(shown) else ():
         first, part = some[0], GraphRole(int(some["part"][0]))
@@ -207,7 +207,7 @@ def _count(rows: Rows, part: GraphRole) -> int:
 
 
 def _handle(handle: Any) -> OwnText | None:
-    """None: the recording is of another tool, which tells none."""
+    """The handle as text; None: unknown, in a recording of another tool."""
     return _hex(handle) if handle else None
 
 

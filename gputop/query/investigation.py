@@ -1,4 +1,4 @@
-"""Instructions for an assistant: how to read the answers, and how to go about an investigation."""
+"""Instructions for an assistant: how to read the replies, and how to investigate."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The MCP server: gives the tools, resources and the prompt their names; the SDK does the rest."""
+"""The MCP server: names of the tools, resources and the prompt; the SDK does the rest."""
 
 import functools
 import inspect
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from mcp.server import MCPServer
 
 
-# what arguments of tools mean, where their names and defaults do not say it
+# descriptions of arguments whose names and defaults do not show their meaning
 _ARGUMENTS = {
     "session": "id of list_sessions; may be left out if there is one",
     "cursor": "next_cursor of the previous reply",
@@ -37,9 +37,9 @@ Tool = Callable[..., str]
 def server_of(
     catalogue: Catalogue, version: str, live: Live | None = None, fleet: Tool | None = None
 ) -> "MCPServer[Any]":
-    """A server over these recordings, with ``live`` over the present, with ``fleet`` over many recordings.
+    """Return a server over these recordings, with ``live`` also the present, with ``fleet`` a lake.
 
-    A tool is a function of the catalogue: its name, its docstring and its signature are what is offered.
+    A tool is a function of the catalogue; assistants see its name, docstring and signature.
 
     Raises:
         GputopError: The SDK is not installed.
@@ -69,7 +69,7 @@ def server_of(
 
     observe.__doc__ = (
         "Observes the CUDA programs of this machine that are this user's for some seconds (at most "
-        f"{MOST_S:g}): a new session, and its verdict. get_gpu_status without a session tells of now."
+        f"{MOST_S:g}): a new session, and its verdict. get_gpu_status without a session shows the present."
     )
     tools: tuple[Tool | None, ...] = (
         verdict_tools.list_sessions,
@@ -123,7 +123,7 @@ def _add_resources(server: "MCPServer[Any]", catalogue: Catalogue) -> None:
 
 
 def _report(catalogue: Catalogue, id: str) -> str:
-    """The report of a session, line by line marked as one text; its end may be cut."""
+    """The report of a session, marked as one text; its end may be cut."""
     lines = report_to_markdown(catalogue.get(id).report()).splitlines()
     kept: list[str] = []
     room = MOST_BYTES - len(BEGIN) - len(END) - 100
@@ -137,7 +137,7 @@ def _report(catalogue: Catalogue, id: str) -> str:
 
 
 def _answering(tool: Tool, catalogue: Catalogue) -> Tool:
-    """A tool without its catalogue, its arguments described, its errors sentences for who asked."""
+    """A tool without its catalogue argument, with described arguments and errors as sentences."""
     from pydantic import Field
 
     def answer(**arguments: Any) -> str:

@@ -1,10 +1,10 @@
-"""What the tables of a recording hold: for authors of SQL, and for docs/exchange.md."""
+"""The meaning of the tables of a recording: for authors of SQL, and for docs/exchange.md."""
 
 from __future__ import annotations
 
 from gputop.exchange.session_tables import COLUMNS
 
-# table -> what it has a row for
+# table -> meaning of a row
 ROWS: dict[str, str] = {
     "sessions": "the recording",
     "processes": "each watched process",
@@ -16,11 +16,11 @@ ROWS: dict[str, str] = {
     "process_samples": "each process on a GPU at each sample of NVML",
     "host_samples": "each second",
     "gaps": "each piece of idle time of a GPU",
-    "activities": "each thing that a GPU did, each range and operator, with --inside or imported",
+    "activities": "each activity of a GPU, each range and operator, with --inside or imported",
     "findings": "each finding, as gputop.explain/1",
 }
 
-# table -> column -> what its name does not say
+# table -> column -> meaning, where the name does not show it
 MEANINGS: dict[str, dict[str, str]] = {
     "sessions": {
         "source": "gputop, or whose file was imported",
@@ -34,7 +34,7 @@ MEANINGS: dict[str, dict[str, str]] = {
     },
     "calls": {
         "nested": "made by another traced call, in whose time its own lies",
-        "within": "a launch nested in another, whose times and code it has: its own were not taken",
+        "within": "a launch nested in another, with the times and code of that one",
         "abandoned": "never returned",
         "direction": "cudaMemcpyKind",
         "nivcsw": "run-queue time and switches during it, where counted",
@@ -48,7 +48,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "cpu": "where it came back",
         "state": "of the task when it left",
         "waker_tid": "0: an interrupt, or not known",
-        "next_tid": "who took the CPU",
+        "next_tid": "the thread that got the CPU",
     },
     "stacks": {
         "depth": "0: innermost",
@@ -75,7 +75,7 @@ MEANINGS: dict[str, dict[str, str]] = {
         "direction": "of a copy: cudaMemcpyKind",
         "memory": "of the host, in a copy: 0 pageable, 1 pinned, 2 device, 3 array, 4 managed",
         "graph": "CUDA graph that ran it",
-        "call_start_ns": "of the call that gave it to the GPU, on thread call_tid: start_ns in calls",
+        "call_start_ns": "of the call that enqueued it, on thread call_tid: start_ns in calls",
         "queue_ns": "from there to its own begin",
         "range": "around that call; of what a thread did, around its begin and itself",
     },
@@ -83,7 +83,7 @@ MEANINGS: dict[str, dict[str, str]] = {
 
 
 def described() -> str:
-    """All tables with their columns and types, a table a paragraph."""
+    """Return all tables with their columns and types, a paragraph each."""
     parts = []
     for table, columns in COLUMNS.items():
         known = MEANINGS.get(table, {})

@@ -1,4 +1,4 @@
-"""The rows of a query as a table for people, as JSON, as CSV."""
+"""The rows of a query as a text table, as JSON, as CSV."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _WIDEST = 60  # columns of a terminal for one cell
 
 
 def answer_to_json(answer: QueryResult) -> str:
-    """``{"columns": […], "rows": [[…], …], "more": false}``; what JSON cannot tell is text."""
+    """Return ``{"columns": […], "rows": [[…], …], "more": false}``; values that JSON lacks are text."""
     rows = [[plain(value) for value in row] for row in answer.rows]
     return json.dumps({"columns": answer.columns, "rows": rows, "more": answer.more}) + "\n"
 
 
 def answer_to_csv(answer: QueryResult) -> str:
-    """With the names of the columns; a text that a spreadsheet would run has an apostrophe before it."""
+    """Return CSV with a header; a text that a spreadsheet would run is prefixed with an apostrophe."""
     text = io.StringIO(newline="")
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow([safe_cell(name) for name in answer.columns])
@@ -33,7 +33,7 @@ def answer_to_csv(answer: QueryResult) -> str:
 
 
 def answer_to_text(answer: QueryResult) -> str:
-    """Aligned columns; numbers on the right, long texts cut."""
+    """Return aligned columns; numbers are right-aligned, long texts cut."""
     head = [clip(escape_text(name), _WIDEST) for name in answer.columns]
     body = [[clip(_shown(value), _WIDEST) for value in row] for row in answer.rows]
     widths = [max(map(width_of, column)) for column in zip(head, *body, strict=True)]
@@ -46,7 +46,7 @@ def answer_to_text(answer: QueryResult) -> str:
 
 
 def plain(value: Any) -> Any:
-    """What JSON has a form for; other values as text."""
+    """Return a value in a form of JSON, else as text."""
     if isinstance(value, float):
         return value if math.isfinite(value) else None
     if value is None or isinstance(value, (bool, int, str)):

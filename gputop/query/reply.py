@@ -1,4 +1,4 @@
-"""What a tool answers: JSON of at most 16 kB, units in its keys, text of traced programs marked."""
+"""Replies of tools: JSON of at most 16 kB, units in its keys, text of traced programs marked."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gputop.format import escape_text
 from probes.api import NAMES
 
 MOST_BYTES = 16_000
-_ROOM = 300  # of it, for what is said of a page
+_ROOM = 300  # of it, for the fields of a page
 BEGIN, END = "[traced-data]", "[/traced-data]"
 _TAG = re.compile(r"\[\s*/?\s*traced-data\s*\]", re.IGNORECASE)
 _NAME_BYTES, _TEXT_BYTES = 256, 1024
 _NAMES = frozenset({"name", "command", "file", "function", "host", "label", "kernel", "driver"})
-# keys whose words are gputop's own
+# keys whose values are gputop's own terms
 _OWN = frozenset({"bound", "cause", "change", "class", "kind", "layer", "level", "next_cursor", "schema"})
 _OWN |= {"session", "source", "unit"}
 _WORD = re.compile(r"[A-Za-z0-9_./-]{1,64}")
@@ -28,15 +28,15 @@ _BOUNDS = {"lower": "proved", "upper": "at_most", "estimate": "estimated"}
 
 
 class OwnText(str):
-    """A text that gputop wrote, with nothing of a traced program in it."""
+    """A text by gputop, without text of a traced program."""
 
     __slots__ = ()
 
 
 def with_units(value: Any) -> Any:
-    """A document with milliseconds and seconds in place of nanoseconds, and the unit in each key.
+    """Return a document with milliseconds and seconds instead of nanoseconds, and the unit in each key.
 
-    Bounds of a duration are called what they are: ``proved`` and ``at_most``.
+    Bounds of a duration are named ``proved`` and ``at_most``.
     """
     if isinstance(value, Mapping):
         return dict(_converted(str(key), one) for key, one in value.items())
@@ -65,7 +65,7 @@ def _scaled(value: Any, unit: float) -> Any:
 
 
 def cleaned(value: Any, key: str = "") -> Any:
-    """The same with every text of the recording marked, of bounded length and without control characters."""
+    """Return a value with all text of the recording marked, bounded and without control characters."""
     if isinstance(value, Mapping):
         return {str(name): cleaned(one, str(name)) for name, one in value.items()}
     if isinstance(value, (list, tuple)):
@@ -78,7 +78,7 @@ def cleaned(value: Any, key: str = "") -> Any:
 
 
 def marked(text: str, most_bytes: int = _TEXT_BYTES) -> str:
-    """A text of the recording between marks that it cannot close itself."""
+    """Return a text of the recording between marks that it cannot contain itself."""
     if not text:
         return text
     text = untagged(escape_text(text))
@@ -88,7 +88,7 @@ def marked(text: str, most_bytes: int = _TEXT_BYTES) -> str:
 
 
 def untagged(text: str) -> str:
-    """The same without our marks, also those that appear when one within another is taken out."""
+    """Return a text without marks, also those that appear when one within another is removed."""
     while _TAG.search(text):
         text = _TAG.sub("", text)
     return text
@@ -101,10 +101,10 @@ def page(
     cursor: str | None = None,
     most: int | None = None,
 ) -> str:
-    """A reply with as many rows as have room, and where to go on.
+    """Return a reply with as many rows as fit, and the cursor of the next page.
 
     Args:
-        fixed: Fields of every page; it is shortened where it alone has no room.
+        fixed: Fields of every page; shortened if they alone do not fit.
         key: Of the rows.
         rows: All of them.
         cursor: ``next_cursor`` of the page before; None: the first page.
@@ -130,15 +130,15 @@ def page(
 
 
 def whole(reply: Mapping[str, Any]) -> str:
-    """A reply without pages; what has no room in it is shortened and says so."""
+    """Return a reply without pages; what does not fit is shortened, with a mark."""
     return dumped(_shortened(cleaned(reply), MOST_BYTES))
 
 
 def offset_of(cursor: str | None) -> int:
-    """Where a page begins.
+    """Return the first row of a page.
 
     Raises:
-        CommandError: It is no cursor.
+        CommandError: The cursor is invalid.
     """
     if cursor is None or cursor == "":
         return 0
@@ -152,7 +152,7 @@ def dumped(reply: Any) -> str:
 
 
 def _shortened(value: Any, most: int) -> Any:
-    """The same within so many bytes: lists and texts lose their ends, step by step."""
+    """A value within so many bytes: lists and texts lose their ends, step by step."""
     items, chars = 64, 1024
     while len(dumped(value)) > most and (items or chars > 40):
         value = _cut(value, items, partial(_clipped, chars))
@@ -161,7 +161,7 @@ def _shortened(value: Any, most: int) -> Any:
 
 
 def _cut(value: Any, items: int, clip: Callable[[str], str], *, counted: bool = False) -> Any:
-    """Lists and texts without their ends; a list is counted beside its key, or else ends in a sign."""
+    """Lists and texts without their ends; the rest of a list is counted beside its key, or shown as …."""
     if isinstance(value, Mapping):
         made: dict[str, Any] = {}
         for key, one in value.items():

@@ -1,4 +1,4 @@
-"""Tools that tell what was found: sessions, what of one can be trusted, chains, comparisons, the GPUs."""
+"""Tools for results: sessions, their completeness, causal chains, comparisons, GPUs."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""What ``--detail`` writes: all records, those around what matters, or none; sums of the others.
+"""The records that ``--detail`` writes: all, those around events, or none; sums of the others.
 
-The last seconds are held back in a ring. What leaves it is written whole where something happened near it: a
-finding that is new or has not been written for a minute, a call far longer than its function usually takes, a
-marker of the user's, the first seconds. The rest becomes sums, tick by tick (sums.py).
+The last seconds are held in a ring. A tick that leaves it is written whole near an event: a finding that is
+new or was not written for a minute, a call far longer than usual for its function, a marker of the user, the
+start and end. Other ticks become sums (tick_sums.py).
 """
 
 from __future__ import annotations
@@ -17,37 +17,37 @@ from gputop.recording.outliers import Outliers
 from gputop.recording.tick_sums import Reducer, copied
 from probes.source import MARK, MARKER, Item, Sample
 
-BEFORE_NS: Final = 5_000_000_000  # of what is written around a moment
+BEFORE_NS: Final = 5_000_000_000  # written before an event
 AFTER_NS: Final = 2_000_000_000
-FIRST_NS: Final = 10_000_000_000  # written whole: start-up, and what is usual
-AGAIN_NS: Final = 60_000_000_000  # until a finding that goes on is written whole again
-MOST_BYTES: Final = 64 << 20  # of records in the ring: it is shorter where they come faster
-SHARE: Final = 0.1  # of the time, written whole because of calls that take long
+FIRST_NS: Final = 10_000_000_000  # written whole at the start
+AGAIN_NS: Final = 60_000_000_000  # until a continuing finding is written whole again
+MOST_BYTES: Final = 64 << 20  # of records in the ring: it is shorter at higher rates
+SHARE: Final = 0.1  # of the time, written whole because of long calls
 CREDIT_NS: Final = 21_000_000_000  # of that time at first, and at most
 
 
 class Explains(Protocol):
-    """Explains what is observed, beside: ``LiveExplainer``."""
+    """Explains the items in the background: ``LiveExplainer``."""
 
     @property
     def verdict(self) -> Verdict | None:
         """The newest explanation."""
 
     def feed(self, item: Item) -> None:
-        """Consumes an item; returns at once."""
+        """Enqueue an item; returns at once."""
 
 
 class RecordingDetail(Protocol):
-    """Consumes what is observed; returns what is to be written."""
+    """Consumes observed items and yields the items to write."""
 
     def consume(self, item: Item) -> Iterator[Item]:
-        """What is to be written now that this has come."""
+        """Consume an item; yield the items to write now."""
 
     def finish(self) -> Iterator[Item]:
-        """What is left."""
+        """Yield the rest."""
 
     def omission(self) -> str:
-        """In words what was not written whole, "" where all was."""
+        """Describe what was not written whole; "" if all was."""
 
 
 @dataclass(slots=True)
@@ -81,10 +81,10 @@ class SumsOnly:
 
 
 class Adaptive:
-    """Writes all records around what matters, and sums of the rest.
+    """Writes all records around events, and sums of the rest.
 
     Attributes:
-        reasons: How often something was written whole, by why.
+        reasons: Number of events by reason.
     """
 
     def __init__(self, start_ns: int, explains: Explains | None = None) -> None:
@@ -106,7 +106,7 @@ class Adaptive:
             item = copied(item)
             self._now.size += item.nbytes
             if not self._wanted and self._outliers.among(item):
-                self._wanted = "a call that took far longer than usual"
+                self._wanted = "a call far longer than usual"
         elif item.kind == MARKER:
             self._wanted = "a marker"
         self._now.items.append(item)
@@ -117,7 +117,7 @@ class Adaptive:
             yield from self._oldest(item.time_ns)
 
     def finish(self) -> Iterator[Item]:
-        """See ``Detail``: the end of a session is written whole, as its beginning is."""
+        """See ``RecordingDetail``: the end of a session is written whole, as its start is."""
         if self._now.items:
             self._ring.append(self._now)
             self._now = _Tick()
@@ -151,9 +151,9 @@ class Adaptive:
         tick.kept |= tick.begin_ns < self._keep_until
 
     def _affords(self, mark_ns: int) -> bool:
-        """Whether what is written for this reason stays a bounded share of the time."""
+        """True if the time written whole for long calls stays within its share."""
         if mark_ns <= self._keep_until - AFTER_NS:
-            return True  # it is written whole already
+            return True  # written whole already
         cost = BEFORE_NS + AFTER_NS
         if self._credit_ns < cost:
             return False
@@ -161,7 +161,7 @@ class Adaptive:
         return True
 
     def _found(self, mark_ns: int) -> str:
-        """The finding for which the last seconds are to be written, "" without one."""
+        """The finding for which the last seconds are to be written; "" for none."""
         verdict = self._explains.verdict if self._explains is not None else None
         if verdict is None or verdict.end_ns <= self._seen_ns:
             return ""

@@ -1,4 +1,4 @@
-"""Calls that take far longer than their function usually does."""
+"""Calls far longer than usual for their function."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gputop.engine.calls.calltable import CallTable, RowSums
 from gputop.engine.calls.histogram import percentiles
 from probes.schema import CallFlag, Kind, Records, select
 
-FEWEST = 200  # calls of a function, before anything is unusual
-TIMES = 8.0  # as long as 99 of 100 calls of the function
+FEWEST = 200  # calls of a function, before any is unusual
+TIMES = 8.0  # the 99th percentile of the function
 LEAST_NS = 1_000_000
-MOST_ROWS = 2048  # 25 MB; then all is learned anew, else those of ended processes would stay
-_EVERY = 8  # batches, of which one is counted: what is usual changes slowly
-_RENEW = 32  # counted batches between two looks at what is usual; at first they come more often
+MOST_ROWS = 2048  # 25 MB; then learning starts again, to drop ended processes
+_EVERY = 8  # batches, of which one is counted: percentiles change slowly
+_RENEW = 32  # counted batches between two updates of the limits; at first more often
 
 
 class Outliers:
-    """Learns how long each function of each process takes, and finds calls that take far longer."""
+    """Learns the durations of each function of each process, and finds far longer calls."""
 
     def __init__(self) -> None:
         self._begin()
@@ -29,7 +29,7 @@ class Outliers:
         self._batches = self._counted = 0
 
     def among(self, records: Records) -> bool:
-        """Whether there is one among some records."""
+        """Return True if there is one among some records."""
         calls = records["kind"] == np.uint8(Kind.CALL)
         outer = calls & ((records["flags"] & np.uint16(CallFlag.NESTED)) == 0)
         if not outer.any():

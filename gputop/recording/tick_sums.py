@@ -1,4 +1,4 @@
-"""A tick whose records are not written: its sums and histograms, in their place."""
+"""The sums and histograms of a tick, in place of its records."""
 
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ from probes.samples import sample_data
 from probes.schema import Kind, Records, select
 from probes.source import MARK, OPEN, SUMS, Item, Sample
 
-# few, and what is known of threads and of memory rests on them, as on which GPU a thread chose
+# few, and needed for threads, memory, and the GPU of each thread
 _WRITTEN = np.zeros(256, np.bool_)
 _WRITTEN[[Kind.FORK, Kind.EXEC, Kind.EXIT, Kind.JOIN, Kind.NAME, Kind.COMMUNICATOR, Kind.OOM]] = True
-_ANEW = np.zeros(256, np.bool_)  # of a thread with this number nothing is known then
+_ANEW = np.zeros(256, np.bool_)  # the thread number may be another thread's from here on
 _ANEW[[Kind.FORK, Kind.EXEC, Kind.EXIT]] = True
 _OF_MEMORY = np.array([*(row.memory not in ("", "room") for row in api.BY_OP), False])
 _CHOOSES = np.array([*(row.role == Role.SET_DEVICE for row in api.BY_OP), False])
-_MOST_THREADS = 1 << 16  # whose choice is remembered; then it is reported again
+_MOST_THREADS = 1 << 16  # whose choice is remembered; then each is written again
 
 
 class Reducer:
-    """Makes of whole ticks what is written of them; each tick ends with its mark."""
+    """Turns whole ticks, which end with their mark, into the items to write."""
 
     def __init__(self, start_ns: int) -> None:
         self._since_ns = start_ns
         self._alive: frozenset[int] = frozenset()
-        self._chosen: dict[int, int] = {}  # thread -> the GPU that it chose last
+        self._chosen: dict[int, int] = {}  # thread -> its last choice of a GPU
 
     def whole(self, items: Iterable[Item]) -> Iterator[Item]:
-        """A tick as it is."""
+        """Yield a tick unchanged."""
         for item in items:
             self._follow(item)
             if not isinstance(item, Sample):
@@ -44,7 +44,7 @@ class Reducer:
             yield item
 
     def reduced(self, items: Iterable[Item]) -> Iterator[Item]:
-        """A tick with its sums in place of its records; what ``_written`` names stays."""
+        """Yield a tick with its sums in place of its records, except for those of ``_written``."""
         sums, switches, still_open = Tally(), TickThreads(self._since_ns), OpenThreads()
         every = Accumulator(switches)
         rest: list[Item] = []
@@ -64,7 +64,7 @@ class Reducer:
         mark_ns = marks[0].time_ns if marks else self._since_ns
         every.settle()
         states = state_rows(switches.close(mark_ns, still_open, self._alive))
-        # those are written
+        # failed calls are written as records
         added = {name: value for name, value in sums.payload().items() if name != "failed"}
         yield Sample(SUMS, mark_ns, {**added, "states": states, "choices": True})
         for item in rest:
@@ -72,7 +72,7 @@ class Reducer:
             yield item
 
     def _other_choices(self, records: Records) -> list[int]:
-        """Which rows choose another GPU than their thread had chosen; some choose before every call."""
+        """Rows that choose another GPU than their thread had: some programs choose before every call."""
         kinds = records["kind"]
         for tid in records["tid"][_ANEW[kinds]].tolist():
             self._chosen.pop(tid, None)
@@ -108,7 +108,7 @@ class Reducer:
 
 
 def _written(records: Records) -> npt.NDArray[np.bool_]:
-    """Births, ends and names of threads; calls that take or free memory, and those that failed."""
+    """True for births, ends and names of threads, calls that allocate or free memory, failed calls."""
     calls = records["kind"] == np.uint8(Kind.CALL)
     kept = calls & (failed(records["ret"]) | _OF_MEMORY.take(records["op"], mode="clip"))
     written: npt.NDArray[np.bool_] = _WRITTEN[records["kind"]] | kept
@@ -116,6 +116,6 @@ def _written(records: Records) -> npt.NDArray[np.bool_]:
 
 
 def copied(records: Records) -> Records:
-    """Records that stay what they are, whatever becomes of the array that they came in."""
+    """Return a copy of records, whose array may be reused."""
     same: Records = records.copy()
     return same
