@@ -1,6 +1,6 @@
-"""How rows add up: the rule of a field stands beside its type; what has none is the earlier row's.
+"""Sums of rows: the rule of a field stands beside its type; a field without one keeps the earlier value.
 
-A ledger of two parts that follow each other, and each of its rows, is made field by field by these rules.
+The ledger of two parts that follow each other, and each of its rows, is made field by field by these rules.
 """
 
 from __future__ import annotations
@@ -17,13 +17,13 @@ Value = TypeVar("Value")
 
 
 class Adds(NamedTuple):
-    """The rule: (earlier value, later value) -> that of both."""
+    """A rule: (earlier value, later value) -> that of both."""
 
     both: Callable[[Any, Any], Any]
 
 
 def added_up(one: Value, later: Value) -> Value:
-    """A row (a data class), and what came next."""
+    """Return the sum of a row (a data class) and a later one."""
     kind: Any = type(one)
     changed = {name: both(getattr(one, name), getattr(later, name)) for name, both in _rules(kind)}
     return replace(one, **changed)  # type: ignore[type-var]
@@ -39,7 +39,7 @@ def _rules(kind: type) -> tuple[tuple[str, Callable[[Any, Any], Any]], ...]:
 def by_key(
     one: Mapping[Key, Value], later: Mapping[Key, Value], both: Callable[[Value, Value], Value]
 ) -> dict[Key, Value]:
-    """Rows by key; those that both have joined."""
+    """Return rows by key; those of both are joined."""
     rows = dict(one)
     for key, row in later.items():
         rows[key] = both(rows[key], row) if key in rows else row
@@ -47,7 +47,7 @@ def by_key(
 
 
 def merged(one: Iterable[Value], later: Iterable[Value], key: Callable[[Value], Hashable]) -> list[Value]:
-    """The same of rows that know their key; several of one side may have the same."""
+    """Return rows that are one by key; several of one side may have the same key."""
     known: dict[Hashable, Value] = {}
     for row in (*one, *later):
         place = key(row)
@@ -56,14 +56,14 @@ def merged(one: Iterable[Value], later: Iterable[Value], key: Callable[[Value], 
 
 
 def counted(one: Mapping[Key, Value], other: Mapping[Key, Value]) -> dict[Key, Value]:
-    """Sums by key."""
+    """Return sums by key."""
     return by_key(one, other, operator.add)
 
 
 def added(
     one: Mapping[Key, tuple[int, ...]], other: Mapping[Key, tuple[int, ...]]
 ) -> dict[Key, tuple[int, ...]]:
-    """Rows of sums by key, which are equally long."""
+    """Return rows of sums by key, which are equally long."""
     return by_key(one, other, lambda row, more: tuple(map(operator.add, row, more)))
 
 
@@ -79,7 +79,7 @@ NESTED_ROWS: Final = Adds(lambda one, later: by_key(one, later, added_up))
 
 
 def rows_by(key: Callable[[Any], Hashable], order: Callable[[Any], Any] | None = None) -> Adds:
-    """The rule of tuples of rows that know their key; in this order, else in that of their coming."""
+    """Return the rule of tuples of rows with a key; in this order, else in order of appearance."""
 
     def both(one: tuple[Any, ...], later: tuple[Any, ...]) -> tuple[Any, ...]:
         rows = merged(one, later, key)
@@ -89,7 +89,7 @@ def rows_by(key: Callable[[Any], Hashable], order: Callable[[Any], Any] | None =
 
 
 def of_processes(value: Value, pids: frozenset[int] | None) -> Value:
-    """A data class without other processes' rows in its tuples, of rows with a ``pid``; None: all."""
+    """Return a data class without other processes' rows in its tuples of rows with a ``pid``; None: all."""
     if pids is None:
         return value
     rows = {one.name: getattr(value, one.name) for one in fields(value)}  # type: ignore[arg-type]

@@ -1,4 +1,4 @@
-"""gputop.check/1: what can be observed on this machine."""
+"""gputop.check/1: the observability of this machine."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ Site = Annotated[str, one_of("cheap", "single-stepped")]
 
 
 class FactJson(TypedDict):
-    """A line that the text shows."""
+    """A line of the text."""
 
     family: Family
     status: Status
@@ -39,7 +39,7 @@ class CheckedKernelJson(TypedDict):
 
 
 class RightsJson(TypedDict):
-    """What this process may do."""
+    """The rights of this process."""
 
     root: bool
     cap_bpf: bool
@@ -60,7 +60,7 @@ class RightsJson(TypedDict):
 
 
 class BccJson(TypedDict):
-    """What compiles the probes."""
+    """The compiler of the probes."""
 
     path: str
     version: str
@@ -70,7 +70,7 @@ class BccJson(TypedDict):
 
 
 class TracingJson(TypedDict):
-    """What came of loading and attaching."""
+    """The result of loading and attaching."""
 
     tried: bool
     loaded_ms: float | None
@@ -93,7 +93,7 @@ class SymbolJson(TypedDict):
 
 
 class SelfHitJson(TypedDict):
-    """A function that the check called, and how often that was counted."""
+    """A function that the check called, and its counted calls."""
 
     symbol: str
     calls: int
@@ -156,7 +156,7 @@ class NvmlJson(TypedDict):
 
 
 class CheckDocument(TypedDict):
-    """What can be observed on this machine."""
+    """The observability of this machine."""
 
     schema: Literal["gputop.check/1"]
     version: str

@@ -1,6 +1,6 @@
-"""Data classes as rows of tables: the columns, their types and their values are those of the declaration.
+"""Data classes as rows of tables, by their declared columns and types.
 
-A text, a number or a truth is a column of the name of its key. Of an object each field is one: of a duration
+A text, number or boolean is a column of the name of its key. Each field of an object is one: of a duration
 ``loss_ns`` these are ``loss_lower_ns`` and so on. Sentences become one text. Other lists have no column.
 """
 
@@ -21,25 +21,26 @@ _SENTENCES, _NS = tuple[str, ...], "_ns"
 
 
 def columns(kind: type, without: Collection[str] = ()) -> dict[str, str]:
-    """Column -> type; all but those ``without``, and but those of its fields of such a name."""
+    """Return column -> type, without these columns and these fields."""
     return {
         name: plain for name, plain, path in _columns(kind) if name not in without and path[0] not in without
     }
 
 
 def row_of(value: Any) -> dict[str, Any]:
-    """Column -> value; None where an object is not there."""
+    """Return column -> value; None for a missing object."""
     made = {}
     for name, _plain, path in _columns(type(value)):
         found = value
         for attribute in path:
             found = getattr(found, attribute) if found is not None else None
-        made[name] = "; ".join(found) if isinstance(found, tuple) else _text(found)
+        found = str(found) if isinstance(found, Enum) else found
+        made[name] = "; ".join(found) if isinstance(found, tuple) else found
     return made
 
 
 def durations(value: Any) -> Iterator[tuple[str, int | None]]:
-    """(place in the document, value) of each duration: ``loss_ns.lower``, ``per_step_ns``, …"""
+    """Yield (place in the document, value) of each duration: ``loss_ns.lower``, ``per_step_ns``, …"""
     kind: Any = type(value)
     for one in declared(kind):
         found = getattr(value, one.attribute)
@@ -51,10 +52,6 @@ def durations(value: Any) -> Iterator[tuple[str, int | None]]:
             yield from ((f"{one.key}.{name}", ns) for name, ns in document(found).items())
         else:
             yield one.key, found
-
-
-def _text(value: Any) -> Any:
-    return str(value) if isinstance(value, Enum) else value
 
 
 def _columns(
@@ -73,7 +70,7 @@ def _columns(
 
 
 def _known(hint: Any) -> Any:
-    """A type without None, and without the words that a text is one of."""
+    """Return a type without None, and without the words of an enumeration."""
     if typing.get_origin(hint) in (types.UnionType, typing.Union):
         (hint,) = (one for one in typing.get_args(hint) if one is not types.NoneType)
     return typing.get_args(hint)[0] if typing.get_origin(hint) is typing.Annotated else hint

@@ -1,8 +1,7 @@
-"""A field is declared once: the data classes of reports are their JSON documents, and their schemas.
+"""Data classes of reports as JSON documents and schemas, so that a field is declared once.
 
-The name of a field is its key in JSON, unless ``Mark`` says another one; a property is
-one where ``marked`` stands over it. A docstring, a type and these marks are all that documents and
-schemas are made of.
+The name of a field is its key in JSON, unless ``Mark`` names another one; a property with ``marked`` is a
+key, too. Documents and schemas are made of docstrings, types and these marks alone.
 """
 
 from __future__ import annotations
@@ -23,16 +22,16 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class Mark(NamedTuple):
-    """How a field is a key of the document.
+    """A field's key in the document.
 
     Attributes:
         name: Its key; "" for the field's own name.
-        rare: Left out where it has its default, or None as a property.
-        hidden: Never a key.
-        flat: The keys of its object stand in place of it.
-        nullable: May be null where the figure is no finite number, or was not observed.
+        rare: True to leave it out where it has its default, or None as a property.
+        hidden: True for no key.
+        flat: True to put the keys of its object in its place.
+        nullable: True if it may be null: the figure is no finite number, or was not recorded.
         schema: The type of its JSON, where it is not that of the field.
-        make: What is written in place of the value.
+        make: Converts the value for the document.
     """
 
     name: str = ""
@@ -52,7 +51,7 @@ PAIRS: Final = Mark(schema=dict[str, str], make=dict)  # (key, text) rows as an 
 
 
 def marked(mark: Mark) -> Callable[[Function], Function]:
-    """Makes a property a key of its document; the decorator stands below ``@property``."""
+    """Make a property a key of its document; the decorator stands below ``@property``."""
 
     def mark_it(function: Function) -> Function:
         function.document_key = mark  # type: ignore[attr-defined]
@@ -75,7 +74,7 @@ class Declared(NamedTuple):
 
 @cache
 def declared(kind: type) -> tuple[Declared, ...]:
-    """The keys of a data class, in its order; those of properties after its fields."""
+    """Return the keys of a data class, in its order; those of properties after its fields."""
     hints = typing.get_type_hints(kind, include_extras=True)
     found = []
     for field in dataclasses.fields(kind):
@@ -111,11 +110,11 @@ def _unmarked(hint: Any) -> tuple[Any, Mark]:
 
 
 def document(value: Any, kind: type | None = None) -> dict[str, Any]:
-    """A data class as a JSON object: tuples are lists, what is no finite number is None.
+    """Return a data class as a JSON object: tuples are lists, non-finite numbers are None.
 
     Args:
         value: The data.
-        kind: A base of its class, for that one's keys only.
+        kind: A base of its class, for the keys of that base only.
     """
     made: dict[str, Any] = {}
     for name, attribute, _hint, mark, default, simple, _optional in declared(kind or type(value)):
@@ -132,7 +131,7 @@ def document(value: Any, kind: type | None = None) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Any value as ``json.dumps`` takes it."""
+    """Return any value in the types of ``json.dumps``."""
     kind = type(value)
     if kind is int or kind is str or value is None:
         return value

@@ -1,4 +1,4 @@
-"""gputop.inspect/1: what a session file is."""
+"""gputop.inspect/1: the contents of a session file."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gputop.documents.shared_schema import LostByKindJson
 
 
 class RecordedMachineJson(TypedDict):
-    """The machine that was observed."""
+    """The recorded machine."""
 
     host: str | None
     kernel: str | None
@@ -35,7 +35,7 @@ class LibraryJson(TypedDict):
 
 
 class ProbesJson(TypedDict):
-    """How it was observed."""
+    """The probes of the recording."""
 
     calls_observed: bool
     lines: str | None
@@ -45,7 +45,7 @@ class ProbesJson(TypedDict):
 
 
 class CostJson(TypedDict):
-    """What observing took of the machine; null where the file does not say."""
+    """The cost of recording; null where the file lacks it."""
 
     own_cpu_percent_mean: float | None
     own_cpu_percent_max: float | None
@@ -53,14 +53,14 @@ class CostJson(TypedDict):
 
 
 class GapJson(TypedDict):
-    """A stretch without marks: nothing was recorded, or it is damaged."""
+    """A stretch without marks: not recorded, or damaged."""
 
     start_ns: int
     end_ns: int
 
 
 class PartJson(TypedDict):
-    """One of the recordings that a file was merged of; its clock's error is null where unknown."""
+    """One of the recordings that a file was merged from; its clock's error is null where unknown."""
 
     path: str | None
     host: str | None
@@ -93,7 +93,7 @@ class SizesJson(TypedDict):
 
 
 class InspectDocument(TypedDict):
-    """What a session file is."""
+    """The contents of a session file."""
 
     schema: Literal["gputop.inspect/1"]
     format: str

@@ -1,4 +1,4 @@
-"""What several documents have in common. Units are in the names of the keys; None: it could not be known."""
+"""Common parts of documents, and words of frames. Units are in the names of the keys; None: not known."""
 
 from __future__ import annotations
 
@@ -12,28 +12,46 @@ class OneOf(NamedTuple):
 
 
 def one_of(*words: str) -> OneOf:
-    """To be said of a text, as in ``Annotated[str, one_of("idle", "waste")]``."""
+    """Mark a text, as in ``Annotated[str, one_of("idle", "waste")]``."""
     return OneOf(words)
 
 
-FindingKind = Annotated[str, one_of("idle", "waste")]
 Layer = Annotated[str, one_of("runtime", "driver", "nccl", "unknown")]
+GpusSource = Annotated[str, one_of("nvml", "calls", "")]
+LinesLookedFor = Annotated[str, one_of("all", "slow", "off")]
+GpuUse = Annotated[str, one_of("C", "G", "C+G")]
+State = Annotated[str, one_of("running", "runnable", "blocked", "exited")]
 
 
 class LineJson(TypedDict):
-    """A line of source; of native code the library, 0, and the function with how far in it the place is."""
+    """A line of source; of native code the library, 0, and the function with the offset in it."""
 
     file: str
     line: int
     function: str
 
 
-class RangeJson(TypedDict):
-    """A duration between two bounds, ns."""
+class BelongsJson(TypedDict, total=False):
+    """The owner of a process beyond its user; each key is there where it is known."""
 
-    lower: int
-    upper: int
-    estimate: int | None
+    pod: str
+    namespace: str
+    pod_container: str
+    job_kind: str
+    job_id: str
+    job_step: str
+    rank: int
+    local_rank: int
+    world_size: int
+
+
+class MachineJson(TypedDict):
+    """Lost time of the machine as a whole; None: its kernel does not report it."""
+
+    steal_ns: int | None
+    memory_some_ns: int | None
+    memory_full_ns: int | None
+    tcp_retransmits: int | None
 
 
 class LostEventsJson(TypedDict):

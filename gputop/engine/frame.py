@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Final, Literal
 
 from gputop.documents.fields import FLAT, HIDDEN, NULLABLE, PAIRS, RARE, Mark, document, marked
-from gputop.documents.frame_schema import BelongsJson, GpusSource, GpuUse, LinesLookedFor, State
-from gputop.documents.shared_schema import Layer
+from gputop.documents.shared_schema import BelongsJson, GpusSource, GpuUse, Layer, LinesLookedFor, State
 from gputop.engine.calls.histogram import METHOD
 from gputop.engine.calls.launch_counts import KernelRow
 from gputop.engine.calls.stack_table import Line

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated, Any, Final, Literal
 
 from gputop.documents.fields import HIDDEN, RARE, Mark, marked
-from gputop.documents.stats_schema import MachineJson
+from gputop.documents.shared_schema import MachineJson
 from gputop.engine.calls.calltable import call_rows, left_out
 from gputop.engine.calls.failed_calls import Failure
 from gputop.engine.calls.histogram import METHOD

@@ -1,1 +1,1 @@
-"""``gputop report``: one page that holds everything, to be sent to a colleague."""
+"""``gputop report``: one self-contained page, to be sent to a colleague."""

@@ -1,4 +1,4 @@
-"""A whole HTML document with style and script in it, which asks nobody for anything."""
+"""A whole HTML document with style and script in it, which loads nothing."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def document(
     sections: Iterable[tuple[str, str]],
     held: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> str:
-    """The text of the file.
+    """Return the text of the file.
 
     Args:
-        title: What the page is called, as text.
-        about: What is known of the recording: (word, text) each.
-        first: What stands before the sections, as HTML.
+        title: The title, as text.
+        about: Facts of the recording: (word, text) each.
+        first: HTML before the sections.
         sections: (head, content as HTML).
         held: Documents inside of the page, for programs, by the id of their element.
     """
@@ -57,7 +57,7 @@ def document(
 
 
 def _inside(value: Mapping[str, Any]) -> str:
-    """JSON whose "<" cannot end the script that holds it."""
+    """Return JSON whose "<" cannot end the script that holds it."""
     return json.dumps(value).replace("<", "\\u003c")
 
 

@@ -1,8 +1,8 @@
-"""Verdict, findings with their chains, what a change wins, and the rest of the report."""
+"""Verdict, findings with their chains, savings, and the rest of the report."""
 
 from __future__ import annotations
 
-from gputop.analysis.answer.report import Event, Finding, Link, Report
+from gputop.analysis.answer.report import Finding, Link, Report
 from gputop.analysis.answer.wording import (
     ADVICE,
     EVIDENCE,
@@ -22,7 +22,7 @@ from gputop.report_page.markup import figure, items, sentence, text
 
 
 def verdict(report: Report) -> str:
-    """The first sentence, and each GPU's time as parts that add up."""
+    """Return the first sentence, and each GPU's time as parts that add up."""
     bars = "".join(_account(report, row) for row in range(len(report.gpus)))
     steps = ""
     if report.steps is not None:
@@ -86,7 +86,6 @@ def _finding(row: int, finding: Finding, report: Report) -> str:
 
 
 def _labelled(heading: str, content: str) -> str:
-    """A block under its name; nothing where there is none."""
     return f"<h4>{heading}</h4>{content}" if content else ""
 
 
@@ -98,10 +97,10 @@ def _chain(chain: tuple[Link, ...]) -> str:
 
 
 def rest(report: Report) -> str:
-    """What a change wins in turn, single events, and what is not counted or not known."""
+    """Return the savings of changes in turn, single events, and time that is not counted or not known."""
     left = what_if_text(report)
     html = f"<p>{sentence(left)}</p>" if left else ""
-    events = "".join(_event(event) for event in report.events)
+    events = "".join(f"<li>{sentence(one.text())}{_chain(one.chain)}</li>" for one in report.events)
     keys = {key for key, _words, _ns in remainder(report)}
     parts = [f"{words} {figure(key, ns, format_ns(ns))}" for key, words, ns in remainder(report)]
     hidden = "" if "unknown_ns" in keys else figure("unknown_ns", report.unknown_ns, "")
@@ -112,7 +111,3 @@ def rest(report: Report) -> str:
         + f"<p>{'; '.join(parts)}; {lost} events lost{hidden}</p>"
         + items((*map(storm_text, report.storms), *report.notes), "notes")
     )
-
-
-def _event(event: Event) -> str:
-    return f"<li>{sentence(event.text())}{_chain(event.chain)}</li>"

@@ -1,4 +1,4 @@
-"""A flame graph of lines: which lines, by their callers, the time of calls and waits belongs to."""
+"""A flame graph of lines: the time of calls and waits by line, under its callers."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ class _Box:
 
 
 def flame(rows: Sequence[StackTime], names: Mapping[int, str], about: str) -> str:
-    """The graph as HTML, the process at the top, what it called at the bottom of each column.
+    """Return the graph as HTML, with the process at the top and the call at the bottom of each column.
 
     Args:
         rows: Stacks with their time.
         names: Of processes.
-        about: What the time is.
+        about: The kind of time.
     """
     top = _tree(rows, names)
     if not top.ns:
@@ -63,7 +63,7 @@ def _tree(rows: Sequence[StackTime], names: Mapping[int, str]) -> _Box:
 
 
 def _draw(box: _Box, left: float, depth: int, whole: int, boxes: list[str]) -> int:
-    """Draws a box and those under it; returns the deepest row."""
+    """Draw a box and those under it; return the deepest row."""
     if box.ns < _LEAST * whole or len(boxes) >= _MOST:
         return depth - 1
     share = box.ns / whole

@@ -1,4 +1,4 @@
-"""How long calls took: a small histogram for each of the costliest functions."""
+"""Durations of calls: a small histogram for each of the costliest functions."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _WIDTH, _HEIGHT, _FOOT = 320, 90, 16
 
 
 def latencies(totals: Stats) -> str:
-    """The outermost functions that took most time, each with the distribution of its calls."""
+    """Return the outermost functions with most time, each with the distribution of its calls."""
     rows = [
         (call, process.name, process.pid)
         for process in totals.processes
@@ -27,11 +27,12 @@ def _plot(call: CallRow, process: str, pid: int) -> str:
     first, end = used_range([call.histogram])
     bars = call.histogram[first:end]
     width, most = _WIDTH / max(len(bars), 1), max(bars, default=1) or 1
-    rects = "".join(
-        _bar(number * width, width, _HEIGHT * count / most, _bounds_text(first + number, count))
-        for number, count in enumerate(bars)
-        if count
-    )
+    rects = ""
+    for number, count in enumerate(bars):
+        if count:
+            low, high = (format_ns(2**power) for power in (first + number, first + number + 1))
+            title = f"{low} to {high}: {format_counted(count, 'call')}"
+            rects += _bar(number * width, width, _HEIGHT * count / most, title)
     ends = (
         f'<text x="0" y="{_HEIGHT + 13}">{format_ns(2**first)}</text>'
         f'<text x="{_WIDTH}" y="{_HEIGHT + 13}" class="end">{format_ns(2**end)}</text>'
@@ -46,12 +47,8 @@ def _plot(call: CallRow, process: str, pid: int) -> str:
     )
 
 
-def _bounds_text(power: int, count: int) -> str:
-    return f"{format_ns(2**power)} to {format_ns(2 ** (power + 1))}: {format_counted(count, 'call')}"
-
-
 def _bar(left: float, width: float, height: float, title: str) -> str:
-    seen = max(height, 1.5)  # a bar that is there is seen
+    seen = max(height, 1.5)  # else it could not be seen
     return (
         f'<rect class="busy" x="{left + 1:.1f}" y="{_HEIGHT - seen:.1f}" width="{max(width - 2, 1):.1f}" '
         f'height="{seen:.1f}"><title>{title}</title></rect>'

@@ -1,4 +1,4 @@
-"""Text and figures as HTML: what comes from a recording is escaped here and nowhere else."""
+"""Text and figures as HTML: texts of recordings are escaped here and nowhere else."""
 
 from __future__ import annotations
 
@@ -11,22 +11,22 @@ _LONGEST = 200  # characters of one name: a page is read by people
 
 
 def text(value: object) -> str:
-    """Any text: signs that could move, hide or mean something are shown as what they are."""
+    """Return any text, escaped: control signs and markup are shown as such."""
     return html.escape(clip(escape_text(str(value)), _LONGEST))
 
 
 def sentence(value: str) -> str:
-    """A sentence of gputop's, whole."""
+    """Return a sentence of gputop's, escaped and whole."""
     return html.escape(escape_text(value))
 
 
 def figure(key: str, value: int | float | None, shown: str) -> str:
-    """A figure with the exact value that it stands for.
+    """Return a figure with its exact value.
 
     Args:
-        key: Its place in ``gputop explain --json``, as ``findings.0.loss_ns.lower``; ``""``: it has none.
+        key: Its place in ``gputop explain --json``, as ``findings.0.loss_ns.lower``; ``""`` for none.
         value: As there.
-        shown: As a person reads it.
+        shown: As text.
     """
     exact = "null" if value is None else str(value)
     named = f' data-key="{html.escape(key)}"' if key else ""
@@ -34,24 +34,25 @@ def figure(key: str, value: int | float | None, shown: str) -> str:
 
 
 def items(sentences: Iterable[str], kind: str) -> str:
-    """Sentences as a list; nothing where there are none."""
+    """Return sentences as a list; "" without any."""
     rows = "".join(f"<li>{sentence(one)}</li>" for one in sentences)
     return f'<ul class="{kind}">{rows}</ul>' if rows else ""
 
 
 def table(name: str, heads: Iterable[str], rows: Iterable[Iterable[str]], more: str = "") -> str:
-    """A table that sorts.
+    """Return a table that sorts.
 
     Args:
         name: Its caption.
         heads: Of its columns; those that begin with ``#`` hold figures.
         rows: Cells, as HTML.
-        more: What is said of rows that are left out.
+        more: A note on rows that are left out.
     """
     columns = list(heads)
     figures = [head.startswith("#") for head in columns]
     top = "".join(
-        f'<th scope="col"{_number(is_figure)}>{_button(head)}</th>'
+        f'<th scope="col"{_number(is_figure)}><button type="button">'
+        f"{html.escape(head.lstrip('#'))}</button></th>"
         for head, is_figure in zip(columns, figures, strict=True)
     )
     body = "".join(
@@ -71,7 +72,3 @@ def table(name: str, heads: Iterable[str], rows: Iterable[Iterable[str]], more: 
 
 def _number(is_figure: bool) -> str:
     return ' class="n"' if is_figure else ""
-
-
-def _button(head: str) -> str:
-    return f'<button type="button">{html.escape(head.lstrip("#"))}</button>'

@@ -1,4 +1,4 @@
-"""The page about a recording: everything that is shown, in one text."""
+"""The page of a recording, as one text."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from typing import Any
 from gputop.analysis.answer.kernel_report import exact_texts, kernel_texts
 from gputop.analysis.answer.picture import rank_texts
 from gputop.analysis.answer.report import Report
-from gputop.api.looking import Pictured, pictured
+from gputop.api.looking import pictured
 from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session
 from gputop.documents import fields
 from gputop.engine.session_totals import Stats
-from gputop.exchange.stacks import StackTimes, stack_times
+from gputop.exchange.stacks import stack_times
 from gputop.format import NS_PER_S, format_bytes, format_count, format_ns
 from gputop.report_page.document import document
 from gputop.report_page.findings_html import findings, rest, verdict
@@ -28,7 +28,7 @@ _MOST_COMMANDS = 6
 
 
 def report_page(session: Session, name: str, progress: Progress = SILENT) -> str:
-    """One HTML page about a recording; its figures are those of ``gputop explain --json`` and ``stats``.
+    """Return one HTML page of a recording; its figures are those of ``gputop explain --json`` and ``stats``.
 
     Raises:
         NoCallsError: It was recorded without eBPF.
@@ -36,17 +36,7 @@ def report_page(session: Session, name: str, progress: Progress = SILENT) -> str
     """
     report, picture = pictured(session, progress)
     progress.goes_on("adding up")
-    return _page(session, name, report, picture, session.totals(), stack_times(session))
-
-
-def _page(
-    session: Session,
-    name: str,
-    report: Report,
-    picture: Pictured,
-    totals: Stats,
-    stacks: StackTimes,
-) -> str:
+    totals, stacks = session.totals(), stack_times(session)
     graphs = flame(stacks.calls, stacks.names, "Time inside calls, by line")
     graphs += flame(stacks.kernels, stacks.names, "Time on the GPU, by line and kernel")
     graphs += flame(stacks.waits, stacks.names, "Time off the CPU between calls, by line")
@@ -58,17 +48,12 @@ def _page(
         ("Lines", graphs or '<p class="note">no lines were recorded</p>'),
         ("Totals", tables(totals) + items(totals.problems, "notes")),
     )
-    return document(
-        f"gputop report: {name}",
-        _about(session, totals),
-        verdict(report),
-        sections,
-        {"explain": fields.document(report)},
-    )
+    title, held = f"gputop report: {name}", {"explain": fields.document(report)}
+    return document(title, _about(session, totals), verdict(report), sections, held)
 
 
 def _listed(report: Report) -> Iterable[tuple[str, str]]:
-    """Sections of what only some recordings tell: ranks, kernels."""
+    """Yield sections that only some recordings have: ranks, kernels."""
     for head, texts in (
         ("Ranks", rank_texts(report.ranks) if report.ranks is not None else []),
         ("Kernels", kernel_texts(report.kernels) if report.kernels is not None else []),
@@ -92,7 +77,7 @@ def _about(session: Session, totals: Stats) -> Iterable[tuple[str, str]]:
         yield "machine", ", ".join(_of_machine(machine))
     if header.get("driver"):
         yield "driver", str(header["driver"])
-    yield "gputop", str(header.get("gputop", "not told"))
+    yield "gputop", str(header.get("gputop", "unknown version"))
     yield "events", f"{format_count(totals.events)}, {totals.lost.events} lost"
 
 

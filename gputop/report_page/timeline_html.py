@@ -1,4 +1,4 @@
-"""The timeline: what GPUs and threads did over the recording, as lanes of one picture."""
+"""The timeline of GPUs and threads over the recording, as lanes of one picture."""
 
 from __future__ import annotations
 
@@ -44,13 +44,7 @@ Shares = npt.NDArray[np.float64]
 
 
 def timeline(lanes: Lanes, report: Report, names: Mapping[int, str]) -> str:
-    """The lanes as HTML.
-
-    Args:
-        lanes: Of all of the recording.
-        report: Whose start is the left edge.
-        names: Of threads, by number.
-    """
+    """Return the lanes of a whole recording as HTML, with the names of its threads by number."""
     if not lanes.columns:
         return '<p class="note">the recording is too short for a timeline</p>'
     rows = [_lane(lane.label, _merged(lane.shares), _GPU_PARTS) for lane in lanes.gpus]
@@ -60,16 +54,17 @@ def timeline(lanes: Lanes, report: Report, names: Mapping[int, str]) -> str:
         if lane.tid in ranges:
             rows.append(_range_lane(ranges[lane.tid]))
     begin = lanes.first * COLUMN_NS - report.start_ns
+    left_out = len(lanes.threads) - _THREADS
+    note = f'<p class="note">{left_out} more threads</p>' if left_out > 0 else ""
     return (
         f'<div class="lanes">{"".join(rows)}{_marks(lanes)}'
         f'<div class="name"></div><div class="axis">{_axis(begin, lanes.columns * COLUMN_NS)}</div></div>'
-        + _legend()
-        + _left_out(len(lanes.threads) - _THREADS)
+        f"{_legend()}{note}"
     )
 
 
 def _merged(shares: npt.NDArray[np.uint8]) -> Shares:
-    """So many columns as the picture has, each the mean of those it stands for, 0 to 1."""
+    """Return the columns of the picture, each the mean of those it stands for, 0 to 1."""
     edges = np.linspace(0, shares.shape[1], min(_COLUMNS, shares.shape[1]) + 1).astype(np.int64)[:-1]
     sums = np.add.reduceat(shares.astype(np.float64), edges, axis=1)
     return sums / np.diff(np.append(edges, shares.shape[1])) / WHOLE
@@ -90,7 +85,7 @@ def _lane(name: str, shares: Shares, parts: Sequence[tuple[str, str, tuple[int, 
 
 
 def _range_lane(lane: RangeLane) -> str:
-    """The ranges of a thread, each with its name where the mouse is and in the line below."""
+    """Return the ranges of a thread, with their names as tooltips and in the line below."""
     parts = [
         (f"range{place}", name or "other ranges", (place, place + 1)) for place, name in enumerate(lane.names)
     ]
@@ -141,7 +136,3 @@ def _legend() -> str:
         for kind, about, _rows in (*_GPU_PARTS, *_THREAD_PARTS)
     )
     return f'<ul class="legend">{signs}<li>empty: not known</li></ul>'
-
-
-def _left_out(threads: int) -> str:
-    return f'<p class="note">{threads} more threads</p>' if threads > 0 else ""

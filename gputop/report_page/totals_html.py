@@ -20,27 +20,12 @@ def tables(totals: Stats) -> str:
     waits = [row for process in totals.processes for row in _waits(process)]
     threads = [row for process in totals.processes for row in _threads(process)]
     spent = ["#p50", "#p95", "#p99", "#max"]
-    return "".join(
-        (
-            _table(
-                "Calls", ["process", "call", "layer", "#count", "#errors", "#bytes", "#sum", *spent], calls
-            ),
-            _table("Lines that call", ["process", "line", "call", "#count", "#sum"], lines),
-            _table("Lines that wait between calls", ["process", "line", "#count", "#sum"], waits),
-            _table(
-                "Threads",
-                [
-                    "process",
-                    "thread",
-                    "#voluntary",
-                    "#involuntary",
-                    "#on a CPU",
-                    "#waits for a CPU",
-                    "#blocked",
-                ],
-                threads,
-            ),
-        )
+    states = ["#on a CPU", "#waits for a CPU", "#blocked"]
+    return (
+        _table("Calls", ["process", "call", "layer", "#count", "#errors", "#bytes", "#sum", *spent], calls)
+        + _table("Lines that call", ["process", "line", "call", "#count", "#sum"], lines)
+        + _table("Lines that wait between calls", ["process", "line", "#count", "#sum"], waits)
+        + _table("Threads", ["process", "thread", "#voluntary", "#involuntary", *states], threads)
     )
 
 
@@ -65,7 +50,7 @@ def _count(count: int) -> str:
 
 
 def _inside(call: CallRow) -> str:
-    """That a call was made by another one; "at most" are its times where that one's stand for them."""
+    """Return a note for a nested call; its times are "at most" where the outer call's stand for them."""
     note = "nested, at most" if call.at_most else "nested"
     return f' <small class="note">{note}</small>' if call.nested else ""
 

@@ -1,4 +1,4 @@
-"""What calls mean for the GPU's queue, and what a profiler measured beside them."""
+"""Functions by their effect on the GPU's queue, and a profiler's activities beside calls."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class ApiTable:
 
     Args:
         rows: ``[name, layer, group]`` of each op, as the ``apis`` sample has them.
-        proves: False where a recording lacks what proofs rest on: then no call gives or proves anything.
+        proves: False where a recording lacks the base of proofs: then no call has a role.
     """
 
     def __init__(self, rows: Sequence[Sequence[str]], *, proves: bool = True) -> None:
@@ -63,18 +63,18 @@ class ApiTable:
             self._traits[number] = known.traits if known else Trait.NONE
 
     def name(self, op: int) -> str:
-        """The function's name."""
+        """Return the function's name."""
         return self.names[op] if 0 <= op < len(self.names) else f"function {op}"
 
     def has(self, column: npt.NDArray[np.uint16], trait: Trait) -> npt.NDArray[np.bool_]:
-        """Which calls are calls of functions with a trait."""
+        """Return the calls of functions with a trait."""
         chosen: npt.NDArray[np.bool_] = (self._traits & np.uint8(trait)) != 0
         return chosen.take(column, mode="clip")
 
 
-# What was measured beside calls, by others as a rule: kernels, operators, stays off the CPU.
+# Activities beside calls, by other tools as a rule: kernels, operators, intervals off the CPU.
 
-# what a thread did; these lie within each other
+# of a thread; these lie within each other
 OPERATOR: Final = "operator"  # of a framework
 RANGE: Final = "range"  # named by the program: record_function, NVTX, roctx
 PYTHON: Final = "python"  # a function
@@ -91,7 +91,7 @@ class Activities:
 
     Attributes:
         rows: dtype ``TABLE``, by begin; ``what``, ``name`` and ``detail`` are places in ``texts``.
-        texts: What was done, names of kernels and operators, shapes.
+        texts: Kinds, names of kernels and operators, shapes.
     """
 
     def __init__(self, rows: Table, texts: Sequence[str]) -> None:
@@ -99,7 +99,7 @@ class Activities:
         self.texts = tuple(texts)
 
     def of(self, *what: str) -> Table:
-        """Those that are of some kind."""
+        """Return the rows of some kinds."""
         numbers = [number for number, text in enumerate(self.texts) if text in what]
         return self.rows[np.isin(self.rows["what"], numbers)]
 
@@ -112,7 +112,7 @@ class ActivityGatherer:
         self._texts: dict[str, int] = {}
 
     def consume(self, data: Mapping[str, Any], *only: str) -> int:
-        """Consumes a sample, or its rows of some kinds; returns the number of rows.
+        """Consume a sample, or its rows of some kinds; return the number of rows.
 
         Raises:
             ValueError: It is damaged.
@@ -129,11 +129,11 @@ class ActivityGatherer:
         return len(rows)
 
     def drop(self, before_ns: int) -> None:
-        """Forgets what had ended before a moment, as far as a whole sample of it had."""
+        """Forget the samples all of whose rows ended before a moment."""
         self._parts = [rows for rows in self._parts if int(rows["end"].max(initial=0)) >= before_ns]
 
     def copy(self) -> ActivityGatherer:
-        """One that goes on by itself; what was taken in never changes."""
+        """Return a fork of the state; tables never change."""
         other = ActivityGatherer()
         other._parts, other._texts = list(self._parts), dict(self._texts)
         return other
@@ -142,6 +142,6 @@ class ActivityGatherer:
         return self._texts.setdefault(text, len(self._texts))
 
     def table(self) -> Activities:
-        """All of them."""
+        """Return all activities."""
         rows = np.concatenate([np.zeros(0, TABLE), *self._parts])
         return Activities(rows[np.argsort(rows["begin"], kind="stable")], list(self._texts))

@@ -1,4 +1,4 @@
-"""Sorts what was gathered: by thread and time, with the lives of threads and the losses."""
+"""Gathered records as evidence: sorted by thread and time, with lives of threads and losses."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ENOUGH = 1 << 14  # rows of a part: a column of it fits into the processor's ca
 
 
 def different(columns: Sequence[Column]) -> Ints:
-    """Each thread id of some columns once, ascending."""
+    """Return each thread id of some columns once, ascending."""
     if sum(map(len, columns)) <= _FEW:
         return np.unique(np.concatenate([np.zeros(0, np.uint32), *columns])).astype(np.int64)
     seen = np.zeros(MOST_TIDS, np.bool_)
@@ -50,17 +50,17 @@ def different(columns: Sequence[Column]) -> Ints:
 def by_thread(
     parts: Sequence[Columns], dtype: np.dtype[np.void], threads: Threads, start_ns: int, *, consume: bool
 ) -> Columns:
-    """One table, sorted by thread, then begin; with the thread's row as a column.
+    """Return one table, sorted by thread, then begin; with the thread's row as a column.
 
-    Each part is sorted by itself, while it is in the processor's cache, and copied to where its threads' rows
-    lie in the whole: of ten million calls there is neither time for a sort nor room for two tables.
+    Each part is sorted by itself, while it is in the processor's cache, and copied to the place of its
+    threads' rows in the whole: of ten million calls there is neither time for a sort nor room for two tables.
 
     Args:
-        parts: Tables with the columns of ``dtype``, in the order in which they were observed.
+        parts: Tables with the columns of ``dtype``, in the order of recording.
         dtype: The columns.
-        threads: Where the rows of all thread ids that the parts mention are looked up.
-        start_ns: Of begins before it only that they are before matters.
-        consume: Take each part's columns out of it once they are copied.
+        threads: All threads of the parts.
+        start_ns: Begins before it count as equal.
+        consume: Remove each part's columns once they are copied.
     """
     parts = list(_large(parts, dtype, consume=consume))
     every = threads.row(np.concatenate([np.zeros(0, np.uint32), *(part["tid"] for part in parts)]))
@@ -76,15 +76,8 @@ def by_thread(
         order = np.argsort(row, kind="stable")
         mine = np.flatnonzero(count)
         ends = np.cumsum(count[mine])
-        pieces = list(
-            zip(
-                place[mine].tolist(),
-                (place + count)[mine].tolist(),
-                (ends - count[mine]).tolist(),
-                ends.tolist(),
-                strict=True,
-            )
-        )
+        bounds = (place[mine], (place + count)[mine], ends - count[mine], ends)
+        pieces = list(zip(*(column.tolist() for column in bounds), strict=True))
         place += count
         for name in names:
             ordered = (part.pop(name) if consume else part[name]).take(order)
@@ -96,7 +89,7 @@ def by_thread(
 
 
 def _large(parts: Sequence[Columns], dtype: np.dtype[np.void], *, consume: bool) -> Iterator[Columns]:
-    """The parts, neighbours joined up to ``_ENOUGH`` rows: each costs a copy for every thread and column."""
+    """Join neighbours up to ``_ENOUGH`` rows: each part costs a copy for every thread and column."""
     few: list[Columns] = []
     rows = 0
     for part, after in zip(parts, [*parts[1:], None], strict=False):
@@ -114,7 +107,7 @@ def _large(parts: Sequence[Columns], dtype: np.dtype[np.void], *, consume: bool)
 
 
 def _in_time(columns: Columns, start_ns: int) -> Columns:
-    """Records come in the order of time but for those of other CPUs: seldom is there anything left to do."""
+    """Sort by time within each thread, where records of several CPUs are not in order."""
     row, begin = columns["row"], columns["begin"]
     if ((row[1:] > row[:-1]) | (begin[1:] >= begin[:-1])).all():
         return columns
@@ -122,16 +115,13 @@ def _in_time(columns: Columns, start_ns: int) -> Columns:
     return Columns({name: columns.pop(name)[order] for name in columns.names()})
 
 
-# Sorts what was gathered: threads with their lives, calls and slices by thread, losses.
-
-
 def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:
-    """The evidence of everything that the gatherer holds.
+    """Return the evidence of all that a gatherer holds.
 
     Args:
-        gatherer: What was taken in.
-        since_ns: Of what is older only the order need be distinguished; None where nothing is.
-        consume: Take it out of the gatherer, so that there is room for it but once.
+        gatherer: The records.
+        since_ns: Older times need no exact order; None without any.
+        consume: Remove it from the gatherer, so that memory holds it once.
     """
     ticks = gatherer.ticks
     calls = [part for tick in ticks for part in tick.calls]
@@ -159,9 +149,9 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
         threads=threads,
         calls=with_lines(in_order, off_cpu, threads, gatherer.facts),
         inner=inner,
-        slices=off_cpu.with_column("wait", waits),
-        on_cpu=_joined([part for tick in ticks for part in tick.on_cpu]),
-        moves=_joined([part for tick in ticks for part in tick.moves]),
+        slices=off_cpu.with_columns(wait=waits),
+        on_cpu=np.concatenate([np.zeros(0, SEGMENT), *(part for tick in ticks for part in tick.on_cpu)]),
+        moves=np.concatenate([np.zeros(0, SEGMENT), *(part for tick in ticks for part in tick.moves)]),
         places=np.concatenate([no_places(), *(part for tick in ticks for part in tick.places)]),
         open_calls=open_calls,
         lost=lost,
@@ -179,12 +169,8 @@ def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool =
     )
 
 
-def _joined(parts: list[Table]) -> Table:
-    return np.concatenate([np.zeros(0, SEGMENT), *parts])
-
-
 def _disjoint(slices: Columns, start_ns: int) -> Columns:
-    """A thread is off its CPU once at a time: what a damaged file says beyond that is cut off."""
+    """Cut overlapping intervals of damaged files: a thread is off its CPU once at a time."""
     if not len(slices):
         return slices
     width = 1 << TIME_BITS
@@ -195,13 +181,12 @@ def _disjoint(slices: Columns, start_ns: int) -> Columns:
         return slices
     begin = np.maximum(begin, before)
     end = np.maximum(slices["end"], begin)
-    columns = {name: slices[name] for name in slices.names()}
-    columns.update(begin=begin, end=end, queued=np.clip(slices["queued"], begin, end))
-    return Columns(columns).take(np.flatnonzero(end > begin))
+    cut = slices.with_columns(begin=begin, end=end, queued=np.clip(slices["queued"], begin, end))
+    return cut.take(np.flatnonzero(end > begin))
 
 
 def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -> Mask:
-    """Threads of whom a later record exists: a file that breaks off has records after its last mark."""
+    """Return the threads with a later record: a file that breaks off has records after its last mark."""
     tids = np.array(still.tid, np.int64)
     known = since > 0
     if not known.any():
@@ -221,7 +206,7 @@ def _since_returned(still: OpenThreads, since: Ints, parts: Sequence[Columns]) -
 
 
 def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> Columns:
-    """Stays off the CPU that had not ended at the last mark: until the far future."""
+    """Return the intervals off the CPU that are open at the last mark: until the far future."""
     off = np.array(still.off_since, np.int64)
     queued = np.array(still.queued_since, np.int64)
     chosen = (off > 0) & (off <= end_ns) & ~_since_returned(still, off, slices)
@@ -240,19 +225,19 @@ def _open_slices(still: OpenThreads, end_ns: int, slices: Sequence[Columns]) -> 
 
 
 def _open_calls(still: OpenThreads, calls: Sequence[Columns]) -> Table:
-    """Outermost calls under way at the last mark."""
+    """Return the outermost calls under way at the last mark."""
     op, since = np.array(still.op, np.int64), np.array(still.call_since, np.int64)
     chosen = (op >= 0) & ~_since_returned(still, since, calls)
     table = np.zeros(
         int(np.count_nonzero(chosen)), [("tid", "<u4"), ("pid", "<u4"), ("op", "<u2"), ("begin", "<i8")]
     )
     table["tid"], table["pid"] = np.array(still.tid, np.int64)[chosen], np.array(still.pid, np.int64)[chosen]
-    table["op"], table["begin"] = op[chosen], np.array(still.call_since, np.int64)[chosen]
+    table["op"], table["begin"] = op[chosen], since[chosen]
     return table
 
 
 def _threads(calls: Sequence[Columns], slices: Sequence[Columns], lives: Table) -> Threads:
-    """The threads, about which nothing is known yet."""
+    """Return the threads, with their ids only."""
     tids = different([part["tid"] for part in (*calls, *slices)] + [lives["tid"]])
     size = len(tids)
     never = np.full(size, FOREVER, np.int64)
@@ -260,12 +245,12 @@ def _threads(calls: Sequence[Columns], slices: Sequence[Columns], lives: Table) 
 
 
 def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> None:
-    """Fills in whose the threads are, and from when to when each lived."""
+    """Fill in the threads' processes and lives."""
     for columns in (calls, slices):
         threads.pid[columns["row"]] = columns["pid"]
     place = np.searchsorted(threads.tid, lives["tid"])
     threads.pid[place] = lives["pid"]
-    # Without a birth on record a thread is known from its first record on.
+    # a thread without a recorded birth is known from its first record on
     np.minimum.at(threads.known, slices["row"], slices["begin"])
     order = np.argsort(lives["at"], kind="stable")
     lives, place = lives[order], place[order]
@@ -279,7 +264,7 @@ def _live(threads: Threads, calls: Columns, slices: Columns, lives: Table) -> No
 
 
 def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
-    """Processes whose birth or whose program's start was seen."""
+    """Return the processes whose birth or program's start was recorded."""
     born = (lives["kind"] == Kind.EXEC) | ((lives["kind"] == Kind.FORK) & (lives["tid"] == lives["pid"]))
     since = int(gatherer.header.get("start_ns", FOREVER))
     started = {
@@ -291,7 +276,7 @@ def _complete(lives: Table, gatherer: Gatherer) -> frozenset[int]:
 
 
 def group_ends(lives: Table) -> dict[int, int]:
-    """When each process's last thread ended: its GPU contexts end with it."""
+    """Return the end of each process's last thread, with which its GPU contexts end."""
     last: dict[int, int] = {}
     exits = lives[lives["dead"]]
     for pid, at in zip(exits["pid"].tolist(), exits["at"].tolist(), strict=True):

@@ -1,4 +1,4 @@
-"""What a blocked thread waits for: by its system call and the file descriptor."""
+"""The kind of wait of a blocked thread, by its system call and the file descriptor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from probes.schema import NO_SYSCALL, OffFlag
 if TYPE_CHECKING:
     from gputop.analysis.evidence.evidence import Columns, Table
 
-UNKNOWN = 0  # the number of what is not known
+UNKNOWN = 0  # the number of an unknown file
 _MOST = 65_536  # names, and descriptors; a program that opens more files has the later ones unnamed
 
 
@@ -27,10 +27,10 @@ class Descriptors:
     """Numbers the files of descriptors; the number of a name never changes.
 
     Args:
-        machine: Whose numbers of system calls the slices have, as ``uname -m`` says.
+        machine: The architecture of the system call numbers, as by ``uname -m``.
 
     Attributes:
-        names: What a number stands for: ``socket``, ``pipe``, ``file:PATH``, ``device:PATH``, ``anon:NAME``
+        names: Names by number: ``socket``, ``pipe``, ``file:PATH``, ``device:PATH``, ``anon:NAME``
             (see ``probes.proc.open_files.describe``); ``""`` for 0.
     """
 
@@ -41,11 +41,11 @@ class Descriptors:
         self._of_files = of_files(machine)
 
     def copy(self) -> Descriptors:
-        """One that goes on by itself."""
+        """Return a fork of the state."""
         return apart(self, shared=("_of_files",))  # never changed
 
     def consume(self, data: FilesData) -> None:
-        """Consumes the data of a sample; a descriptor's former file is forgotten."""
+        """Consume the data of a sample; a descriptor's former file is forgotten."""
         for pid, descriptor, what in zip(
             data.get("pid", ()), data.get("fd", ()), data.get("what", ()), strict=False
         ):
@@ -63,11 +63,11 @@ class Descriptors:
         return UNKNOWN if number is None else number
 
     def fill(self, slices: Columns | Table) -> None:
-        """Fills the column ``file`` of stays off the CPU or of samples in, as reported up to now."""
+        """Fill in the column ``file`` of intervals off the CPU or of samples, as reported up to now."""
         slices["file"][:] = self.of(slices)
 
     def of(self, slices: Columns | Table) -> npt.NDArray[np.int32]:
-        """What the system call of each row was given, by number, as reported up to now; else ``UNKNOWN``."""
+        """Return the file of each row's system call, by number, as reported up to now; else ``UNKNOWN``."""
         files = np.zeros(len(slices), np.int32)
         if not self._now:
             return files
@@ -85,9 +85,7 @@ def numbers_of(names: Sequence[str], wanted: str) -> Ints:
     return np.array([number for number, what in enumerate(names) if what == wanted], np.int64)
 
 
-# What a thread waits for while it is blocked, by its system call and the descriptor that this was given.
-
-STOPPED = NO_SYSCALL - 1  # stands where the number of a system call does
+STOPPED = NO_SYSCALL - 1  # in place of the number of a system call
 
 
 class Wait(IntEnum):
@@ -96,7 +94,7 @@ class Wait(IntEnum):
     OTHER = 0
     LOCK = 1  # futex: a mutex, a condition variable, the GIL
     POLL = 2
-    READ = 3  # a pipe, an eventfd, a file: it is not known what the descriptor was, or nobody saw a disk
+    READ = 3  # a pipe, an eventfd, a file: the descriptor is not known, or no wait for a disk was seen
     SOCKET = 4
     DISK = 5
     SLEEP = 6
@@ -104,9 +102,9 @@ class Wait(IntEnum):
     FAULT = 8  # outside of a system call: a page, or a lock of the kernel
     CHILD = 9
     MEMORY = 10  # changing the address space
-    REQUEST = 11  # a connection that somebody else makes
-    DATA = 12  # what a pipe, an eventfd or a terminal gives or takes: somebody else's work
-    STOPPED = 13  # whatever it was in: a signal or a debugger stopped it
+    REQUEST = 11  # a connection by a client
+    DATA = 12  # of a pipe, an eventfd or a terminal: the work of others
+    STOPPED = 13  # anywhere: a signal or a debugger stopped it
     YIELD = 14  # it gave its CPU away, and is ready to run
 
 
@@ -143,24 +141,23 @@ WORDS: dict[Wait, str] = {
     Wait.STOPPED: "until it was continued: a signal or a debugger had stopped it",
     Wait.YIELD: "for a CPU after sched_yield",
 }
-OWN = frozenset(
-    {Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY, Wait.STOPPED}
-)  # nobody else's work
+# waits for no other thread's work
+OWN = frozenset({Wait.DISK, Wait.SLEEP, Wait.DRIVER, Wait.FAULT, Wait.MEMORY, Wait.STOPPED})
 _TERMINALS = ("/dev/pts/", "/dev/tty", "/dev/console")
-REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are taken up again
+REPEATED = frozenset({Wait.LOCK, Wait.POLL})  # waits with a time-out that are resumed
 
 
 def kinds_of(slices: Columns, machine: str, names: Sequence[str]) -> npt.NDArray[np.uint8]:
-    """The kind of each slice's wait.
+    """Return the kind of each slice's wait.
 
-    A ``read`` or ``write`` is told by its descriptor where that is known: a socket is the network. A file is
+    The descriptor of a ``read`` or ``write`` decides where it is known: a socket is the network. A file is
     the disk if the kernel marked the thread as waiting for I/O or an interrupt ended the sleep; else another
     thread may have ended it (a file of FUSE, a page that is being read already), and the chain goes on there.
 
     Args:
-        slices: Stays off the CPU.
-        machine: Whose numbers of system calls these are.
-        names: What the numbers in the column ``file`` stand for.
+        slices: Intervals off the CPU.
+        machine: The architecture of their system call numbers.
+        names: Names of the numbers in the column ``file``.
     """
     kinds = _wait_table(machine)[slices["syscall"]]
     reads = np.flatnonzero((kinds == Wait.READ) & (slices["file"] != UNKNOWN))
@@ -181,18 +178,17 @@ def _of_descriptor(name: str) -> Wait:
 
 
 def is_yield(syscalls: npt.NDArray[np.uint16], header: Mapping[str, Any]) -> npt.NDArray[np.bool_]:
-    """Which of these system calls give the CPU away."""
+    """Return the system calls that yield the CPU."""
     yields: npt.NDArray[np.bool_] = _wait_table(machine_of(header))[syscalls] == Wait.YIELD
     return yields
 
 
 @cache
 def _wait_table(machine: str) -> npt.NDArray[np.uint8]:
-    """The kind of wait for each system call number of a machine; made once, and never written to."""
+    """Return the kind of wait for each system call number of a machine; read-only."""
     kinds = {word: kind for kind, words in _KINDS.items() for word in words.split()}
     table = np.zeros(1 << 16, np.uint8)
-    for number in range(512):
-        table[number] = kinds.get(name(number, machine), Wait.OTHER)
+    table[:512] = [kinds.get(name(number, machine), Wait.OTHER) for number in range(512)]
     table[NO_SYSCALL], table[STOPPED] = Wait.FAULT, Wait.STOPPED
     table.flags.writeable = False
     return table

@@ -1,4 +1,4 @@
-"""What calls lie in: source lines, a profiler's operators and ranges, their thread's states."""
+"""The context of calls: source lines, a profiler's operators and ranges, their thread's states."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ Files = frozenset[str]
 
 
 def stacks_where(stacks: Column, chosen: Callable[[int], bool]) -> Column:
-    """The numbers among these, each once, of stacks that are chosen."""
+    """Return the numbers of the chosen stacks among these, each once."""
     numbers = np.unique(stacks) if stacks.any() else stacks[:1]  # ten million of none need no sort
     return np.array([number for number in numbers.tolist() if chosen(number)], stacks.dtype)
 
 
 def stacks_within(evidence: Evidence, stacks: Column, within: Callable[[Files], bool]) -> Column:
-    """The numbers of those stacks that go through such files."""
+    """Return the numbers of the stacks that go through such files."""
     frames = evidence.facts.stacks.frames
     return stacks_where(stacks, lambda one: one > 0 and within(frozenset(row.file for row in frames(one))))
 
 
 def sums_by_line(evidence: Evidence, stacks: Column, weights: Column | None = None) -> dict[Line, int]:
-    """How often each line is innermost in these stacks, or the sum of their weights; others are at none."""
+    """Return how often each line is innermost in these stacks, or the sum of their weights."""
     found: dict[Line, int] = {}
     if not stacks.any():
         return found
@@ -50,7 +50,7 @@ def sums_by_line(evidence: Evidence, stacks: Column, weights: Column | None = No
 
 
 def text_of(evidence: Evidence, line: Line) -> str:
-    """The line's source; "" where this machine has not the file that the program had."""
+    """Return the line's source; "" where this machine lacks the program's file."""
     if not line.file.startswith("/") or line.is_native or line.line < 1:
         return ""
     source = read_source(line, None)
@@ -63,9 +63,9 @@ def text_of(evidence: Evidence, line: Line) -> str:
 
 
 def by_text(evidence: Evidence, stacks: Column, pattern: re.Pattern[str]) -> Mask:
-    """Which stacks have an innermost line of the program whose text a pattern is found in.
+    """Return the stacks whose innermost line is the program's and matches a pattern.
 
-    A recording names files as it likes, and each costs time: those of the most frequent lines are read.
+    A recording may name any number of files, and each costs time: those of the most frequent lines are read.
     """
     numbers, which, counts = np.unique(stacks, return_inverse=True, return_counts=True)
     found, known = np.zeros(len(numbers), np.bool_), dict[Line, bool]()
@@ -80,7 +80,7 @@ def by_text(evidence: Evidence, stacks: Column, pattern: re.Pattern[str]) -> Mas
 
 
 def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
-    """A number for the line of each stack, the same for the same line; -1 where it is not known."""
+    """Return a number for the line of each stack, the same for the same line; -1: not known."""
     numbers = np.unique(stacks)
     known: dict[Line, int] = {}
     of_stack = np.full(len(numbers), -1, np.int64)
@@ -94,19 +94,19 @@ def line_numbers(evidence: Evidence, stacks: Column) -> Ints:
 # The line of the calls of autograd's threads: that at which Python waits in `backward()`.
 
 MOSTLY = 0.8  # of the waits in ``backward()``: at one line
-NAMES = "pt_autograd"  # how PyTorch calls the threads of its engine, with a number behind
+NAMES = "pt_autograd"  # of the threads of PyTorch's engine, with a number behind
 
 
 def with_lines(calls: Columns, slices: Columns, threads: Threads, facts: Facts) -> Columns:
-    """The calls; those of autograd's threads that have no line of their own have the stack of who waits.
+    """Return the calls; those of autograd's threads without a line have the stack of the waiting thread.
 
-    A backward function that is written in Python runs in such a thread, too, and keeps its own line.
+    A backward function in Python runs in such a thread, too, and keeps its own line.
 
     Args:
         calls: By (thread, begin).
         slices: By (thread, begin), no two of a thread at once.
-        threads: Whose they are.
-        facts: The threads' names, and what the stacks are.
+        threads: Their threads.
+        facts: The threads' names, and the stacks.
     """
     named = [row for row, tid in enumerate(threads.tid.tolist()) if facts.thread_name(tid).startswith(NAMES)]
     if not named or not len(calls) or not len(slices):
@@ -124,34 +124,35 @@ def with_lines(calls: Columns, slices: Columns, threads: Threads, facts: Facts) 
                 continue
             stacks = calls["stack"].copy() if stacks is None else stacks
             stacks[rows] = _covering(calls["begin"][rows], slices, waits, calls["stack"][rows])
-    if stacks is None:
-        return calls
-    columns = {name: calls[name] for name in calls.names()}
-    return Columns({**columns, "stack": stacks})
+    return calls if stacks is None else calls.with_columns(stack=stacks)
 
 
 def backward_line(evidence: Evidence, pid: int) -> Line | None:
-    """The line of a process that waits in ``backward()``; None where none or several do."""
-    slices, facts = evidence.slices, evidence.facts
+    """Return the line of a process that waits in ``backward()``; None for none or several."""
+    slices = evidence.slices
     mine = slices["stack"][slices["pid"] == np.uint32(pid)]
-    mine = mine[np.isin(mine, stacks_where(mine, lambda one: in_backward(facts.stacks.frames(one))))]
+    mine = mine[_in_backward(mine, evidence.facts)]
     counts = sums_by_line(evidence, mine)
     most = max(counts, key=lambda line: counts[line], default=None)
     return most if most is not None and counts[most] >= MOSTLY * len(mine) else None
 
 
+def _in_backward(stacks: Column, facts: Facts) -> Mask:
+    frames = facts.stacks.frames
+    return np.isin(stacks, stacks_where(stacks, lambda one: in_backward(frames(one))))
+
+
 def _waits(slices: Columns, threads: Ints, facts: Facts) -> Ints:
-    """The stays off the CPU of a process's threads within ``backward()``, by their begin."""
+    """Return the intervals off the CPU of a process's threads within ``backward()``, by their begin."""
     rows = np.concatenate(
         [np.arange(*np.searchsorted(slices["row"], [row, row + 1])) for row in threads.tolist()]
     )
-    stacks = slices["stack"][rows]
-    rows = rows[np.isin(stacks, stacks_where(stacks, lambda one: in_backward(facts.stacks.frames(one))))]
+    rows = rows[_in_backward(slices["stack"][rows], facts)]
     return rows[np.argsort(slices["begin"][rows], kind="stable")]
 
 
-def _without_line(stacks: Column, facts: Facts) -> Column:
-    """Which of these stacks name no line of the program."""
+def _without_line(stacks: Column, facts: Facts) -> Mask:
+    """Return the stacks without a line of the program."""
     line = facts.stacks.line
     return np.isin(
         stacks, stacks_where(stacks, lambda one: (own := line(one)) is None or is_library(own.file))
@@ -159,9 +160,9 @@ def _without_line(stacks: Column, facts: Facts) -> Column:
 
 
 def _covering(times: Ints, slices: Columns, waits: Ints, otherwise: Column) -> Column:
-    """The stack of the wait that is under way at each of these times, or of the last that began before.
+    """Return the stack of the wait that is under way at each of these times, or of the last before.
 
-    Who waits is woken now and then (a hook in Python wants the lock) and goes on waiting in the same call.
+    The waiting thread is woken now and then (a hook in Python wants the lock), and waits on in the same call.
     """
     place = np.searchsorted(slices["begin"][waits], times, side="right") - 1
     item = waits[np.maximum(place, 0)]
@@ -173,7 +174,7 @@ def _covering(times: Ints, slices: Columns, waits: Ints, otherwise: Column) -> C
     return np.where(within | between, slices["stack"][item], otherwise)
 
 
-# What a thread did during its calls: on a CPU, in a run queue, blocked; to the nanosecond.
+# The state of a thread during its calls: on a CPU, in a run queue, blocked; to the nanosecond.
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,13 +187,13 @@ class CallTime:
 
 
 def call_time(evidence: Evidence, rows: Ints) -> CallTime:
-    """The parts of these calls."""
+    """Return the parts of these calls."""
     calls = evidence.calls
     return time_within(evidence, calls["row"][rows], calls["begin"][rows], calls["end"][rows])
 
 
 def time_within(evidence: Evidence, thread: Ints, begin: Ints, end: Ints) -> CallTime:
-    """The parts of intervals of threads."""
+    """Return the parts of intervals of threads."""
     slices = evidence.slices
     first = np.searchsorted(evidence.slice_ends, evidence.key(thread, begin), side="right")
     last = np.searchsorted(evidence.slice_begins, evidence.key(thread, end), side="left")
@@ -205,23 +206,23 @@ def time_within(evidence: Evidence, thread: Ints, begin: Ints, end: Ints) -> Cal
     return CallTime(end - begin - queued - blocked, queued, blocked)
 
 
-# What a profiler says a thread was in: operators, ranges and functions, which lie within each other.
+# A profiler's operators, ranges and functions around a thread's calls, which lie within each other.
 
 Intervals = tuple[Ints, Ints]
 AROUND: Final = ("ProfilerStep#", "PyTorch Profiler", "profiler::_record_function")
-_DEEPEST: Final = 16  # names that are kept of what lies around
+_DEEPEST: Final = 16  # names that are kept of those around, the innermost
 
 
 @dataclass(frozen=True, slots=True)
 class Innermost:
-    """Of one thread what was innermost, as disjoint intervals in order: ``name`` is a place in the texts."""
+    """The innermost names of one thread, as disjoint intervals in order: ``name`` is a place in the texts."""
 
     begin: Ints
     end: Ints
     name: Ints
 
     def times(self, begin: Ints, end: Ints) -> dict[int, int]:
-        """ns by name, of disjoint intervals in order."""
+        """Return ns by name, of disjoint intervals in order."""
         if not len(self.begin) or not len(begin):
             return {}
         low, high = intersect((self.begin, self.end), (begin, end))
@@ -231,7 +232,7 @@ class Innermost:
 
 
 class Nesting:
-    """The rows of all threads; ``around`` are names that mean nothing, since they are around everything."""
+    """The rows of all threads; ``around`` are names that mean nothing: everything lies in them."""
 
     def __init__(self, evidence: Evidence, around: tuple[str, ...]) -> None:
         activities = evidence.activities
@@ -241,21 +242,21 @@ class Nesting:
         self._python = _by_thread(activities.of(PYTHON))
 
     def named(self, tid: int, begin: Ints, end: Ints) -> Innermost:
-        """The innermost operators and ranges of a thread within some disjoint intervals in order."""
+        """Return the innermost operators and ranges of a thread within some disjoint intervals in order."""
         rows = self._named.get(tid)
         if rows is None:
             return _NOTHING
         return flat(_near(rows[~self._around[rows["name"]]], begin, end))[0]
 
     def functions(self, tid: int, begin: Ints, end: Ints, chosen: Ints) -> Innermost:
-        """The innermost functions of Python, of those whose names are chosen."""
+        """Return the innermost functions of Python, of those whose names are chosen."""
         rows = self._python.get(tid)
         if rows is None:
             return _NOTHING
         return flat(_near(rows[np.isin(rows["name"], chosen)], begin, end))[0]
 
     def within(self, tid: int, names: Ints) -> Intervals:
-        """When a thread was in an operator or range of one of these names, however deep."""
+        """Return when a thread was in an operator or range of one of these names, however deep."""
         rows = self._named.get(tid)
         if rows is None or not len(names):
             return np.zeros(0, np.int64), np.zeros(0, np.int64)
@@ -267,14 +268,14 @@ _NOTHING = Innermost(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, n
 
 
 def _by_thread(rows: Table) -> dict[int, Table]:
-    """Of each thread its rows, the outer before the inner ones."""
+    """Return the rows of each thread, the outer before the inner ones."""
     rows = rows[np.lexsort((-rows["end"], rows["begin"], rows["tid"]))]
     heads = np.flatnonzero(np.diff(rows["tid"], prepend=-2))
     return {int(part["tid"][0]): part for part in np.split(rows, heads[1:])} if len(rows) else {}
 
 
 def _near(rows: Table, begin: Ints, end: Ints) -> Table:
-    """Those that some interval overlaps."""
+    """Return the rows that some interval overlaps."""
     if not len(begin):
         return rows[:0]
     place = np.searchsorted(end, rows["begin"], side="right")
@@ -282,7 +283,7 @@ def _near(rows: Table, begin: Ints, end: Ints) -> Table:
 
 
 def flat(rows: Table) -> tuple[Innermost, list[tuple[int, ...]]]:
-    """(what is innermost at each moment, of rows that lie within each other; it and what lies around it)."""
+    """Return (the innermost of nested rows at each moment; its name after those around it)."""
     pieces: list[tuple[int, int, int]] = []
     around: list[tuple[int, ...]] = []
     open_: list[tuple[int, tuple[int, ...]]] = []  # (end, names)
@@ -311,11 +312,11 @@ def flat(rows: Table) -> tuple[Innermost, list[tuple[int, ...]]]:
     return Innermost(table[:, 0], table[:, 1], table[:, 2]), around
 
 
-# What each call gave the GPU, in a file that holds kernels: its calls have no handles.
+# The work that each call enqueued, in a file that holds kernels: its calls have no handles.
 
 
 def kernel_names_of_calls(evidence: Evidence) -> Ints:
-    """For each row of ``evidence.calls`` the place of its kernel's name in the texts, plus one; 0: none."""
+    """Return for each row of ``evidence.calls`` the place of its kernel's name in the texts + 1; 0: none."""
     found = np.zeros(len(evidence.calls), np.int64)
     rows, call = _linked(evidence, KERNEL, GRAPH)
     found[call] = rows["name"] + 1
@@ -323,7 +324,7 @@ def kernel_names_of_calls(evidence: Evidence) -> Ints:
 
 
 def kernel_times(evidence: Evidence) -> Ints:
-    """For each row of ``evidence.calls`` how long the kernel ran that it launched; -1: not known."""
+    """Return for each row of ``evidence.calls`` the time of its kernel, ns; -1: not known."""
     found = np.full(len(evidence.calls), -1, np.int64)
     rows, call = _linked(evidence, KERNEL)
     found[call] = 0
@@ -332,7 +333,7 @@ def kernel_times(evidence: Evidence) -> Ints:
 
 
 def work_ended(evidence: Evidence, calls: Ints) -> Ints:
-    """When what each of these calls gave the GPU had ended by the GPU's own clock; FOREVER: not known."""
+    """Return the end of the work of each of these calls by the GPU's own clock; FOREVER: not known."""
     ends = np.full(len(evidence.calls), -1, np.int64)
     rows, call = _linked(evidence, *ON_GPU)
     np.maximum.at(ends, call, rows["end"])
@@ -340,14 +341,14 @@ def work_ended(evidence: Evidence, calls: Ints) -> Ints:
 
 
 def _linked(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
-    """(what the GPU did, the row of the call that gave it), where that is in the file."""
+    """Return (the GPU's work, the row of its call), where the call is in the file."""
     rows, call = enqueued_work(evidence, *what)
     known = call >= 0
     return rows[known], call[known]
 
 
 def enqueued_work(evidence: Evidence, *what: str) -> tuple[Table, Ints]:
-    """(what the GPU did, the row of the call that gave it; -1: not in the file)."""
+    """Return (the GPU's work, the row of its call; -1: not in the file)."""
     calls = evidence.calls
     rows = evidence.activities.of(*what)
     if not len(rows) or not len(calls):

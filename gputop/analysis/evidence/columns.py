@@ -1,4 +1,4 @@
-"""Numpy tools: intervals, exact identity of values, and how closely to look."""
+"""Numpy tools: intervals, exact identity of values, and bounds of the analysis."""
 
 from __future__ import annotations
 
@@ -21,17 +21,17 @@ Own = TypeVar("Own", bound="Tabular")
 
 
 class Tabular:
-    """For data classes: their arrays are the columns of a table, what else they have is of all rows.
+    """A base of data classes whose arrays are the columns of a table.
 
     Attributes:
-        WHOLE: Arrays that are of all rows, too.
+        WHOLE: Arrays that are no columns, as are all other fields.
     """
 
     __slots__ = ()
     WHOLE: ClassVar[frozenset[str]] = frozenset()
 
     def take(self: Own, rows: npt.NDArray[Any] | slice) -> Own:
-        """Some rows, by number or mask."""
+        """Return some rows, by number or mask."""
         values = {one.name: getattr(self, one.name) for one in fields(self)}  # type: ignore[arg-type]
         for name, value in values.items():
             if isinstance(value, np.ndarray) and name not in self.WHOLE:
@@ -40,20 +40,20 @@ class Tabular:
 
     @classmethod
     def join(cls: type[Own], parts: Iterable[Own]) -> Own:
-        """Several of columns only, at least one, one after the other."""
+        """Join at least one table, of columns only."""
         tables = list(parts)
         names = [one.name for one in fields(cls)]  # type: ignore[arg-type]
         return cls(**{name: np.concatenate([getattr(one, name) for one in tables]) for name in names})
 
 
 def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
-    """Nanoseconds that [begin, end) and [low, high) share, row by row."""
+    """Return the nanoseconds that [begin, end) and [low, high) share, row by row."""
     shared: Ints = np.maximum(np.minimum(end, high) - np.maximum(begin, low), 0)
     return shared
 
 
 def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
-    """Disjoint intervals in order that cover the same instants; empty ones are dropped."""
+    """Return disjoint intervals in order that cover the same instants; empty ones are dropped."""
     keep = end > begin
     begin, end = begin[keep], end[keep]
     order = np.argsort(begin, kind="stable")
@@ -66,9 +66,9 @@ def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
 
 
 def among(values: npt.NDArray[Any], codes: Iterable[int]) -> Mask:
-    """Which values are among some codes, as ``np.isin`` says it; values and codes are those of an enum.
+    """Return ``np.isin`` for values and codes of an enum.
 
-    A look of a live screen looks up few rows a hundred times, where ``np.isin`` takes five times as long.
+    A live explanation looks up few rows a hundred times, for which ``np.isin`` takes five times as long.
     """
     return _codes(tuple(map(int, codes))).take(values, mode="wrap")
 
@@ -81,24 +81,21 @@ def _codes(codes: tuple[int, ...]) -> Mask:
 
 
 def length(begin: Ints, end: Ints) -> int:
-    """The instants covered by intervals that may overlap, in nanoseconds."""
+    """Return the nanoseconds covered by intervals that may overlap."""
     begin, end = union(begin, end)
     return int((end - begin).sum())
 
 
 def intersect(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """What two lists of disjoint, ordered intervals share."""
+    """Return the intersection of two lists of disjoint, ordered intervals."""
     first = np.searchsorted(b[1], a[0], side="right")
     last = np.searchsorted(b[0], a[1], side="left")
-    left, right = expand(first, last)
-    mine, theirs = left, right
-    begin = np.maximum(a[0][mine], b[0][theirs])
-    end = np.minimum(a[1][mine], b[1][theirs])
-    return begin, end
+    mine, theirs = expand(first, last)
+    return np.maximum(a[0][mine], b[0][theirs]), np.minimum(a[1][mine], b[1][theirs])
 
 
 def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """What of ``a`` lies outside ``b``; both disjoint and ordered."""
+    """Return the parts of ``a`` outside ``b``; both disjoint and ordered."""
     if not len(a[0]):
         return a
     low, high = int(a[0][0]), int(a[1][-1])
@@ -109,7 +106,7 @@ def subtract(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
 
 
 def shared(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> int:
-    """Nanoseconds that two lists of disjoint, ordered intervals share, fast for a short ``b``."""
+    """Return the nanoseconds that two lists of disjoint, ordered intervals share, fast for a short ``b``."""
     return int(covered(a, *b).sum())
 
 
@@ -117,7 +114,7 @@ _AT_ONCE = 1 << 14  # intervals: what more of them need for a moment is megabyte
 
 
 def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
-    """Nanoseconds of each [begin, end) that disjoint, ordered intervals cover."""
+    """Return the nanoseconds of each [begin, end) that disjoint, ordered intervals cover."""
     total = np.append(0, np.cumsum(cover[1] - cover[0]))
 
     def before(moments: Ints) -> Ints:
@@ -135,31 +132,31 @@ def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
 
 
 def distinct(rows: Ints) -> Ints:
-    """The different numbers among rows of a table, ascending; -1 stands for no row and is left out."""
+    """Return the distinct row numbers, ascending; -1 stands for no row and is left out."""
     chosen = np.zeros(int(rows.max(initial=-1)) + 1, np.bool_)
     chosen[rows[rows >= 0]] = True
     return np.flatnonzero(chosen)
 
 
 def unique_runs(ids: npt.NDArray[T]) -> tuple[npt.NDArray[T], Ints, Ints]:
-    """As np.unique with index and inverse, for columns that mostly stay the same from row to row."""
+    """Return ``np.unique`` with index and inverse, for columns that seldom change from row to row."""
     heads = np.flatnonzero(np.append(True, ids[1:] != ids[:-1])) if len(ids) else np.zeros(0, np.int64)
     unique, first, number = np.unique(ids[heads], return_index=True, return_inverse=True)
     lengths = np.diff(np.append(heads, len(ids)))
     return unique, heads[first], np.repeat(number.reshape(-1).astype(np.int64), lengths)
 
 
-# How much of a long stretch is analysed in full: what a file is worth, or what a live screen can afford.
+# How much of a long stretch is analysed in full, of a file and live.
 
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Bounds of what is done to estimate and to replay; beyond them samples stand for the whole.
+    """Bounds of estimates and replays; beyond them samples stand for the whole.
 
     Attributes:
-        operations: By so many of a queue durations are found, and by so many they are learned.
-        gaps: So many estimated gaps are followed one by one, the longest.
-        waits: So many waits of a program are run again, from the middle: a loop repeats itself.
+        operations: Operations of a queue by which durations are found, and learned.
+        gaps: Estimated gaps that are followed one by one, the longest.
+        waits: Waits of a program that are run again, from the middle: a loop repeats itself.
     """
 
     operations: int
@@ -170,7 +167,7 @@ class Effort:
 WHOLE = Effort(operations=300_000, gaps=20_000, waits=1_500)
 LIVE = Effort(operations=120_000, gaps=5_000, waits=1_500)
 
-# Equal values get equal numbers, unequal ones never: exact identity of handles, and of what columns name.
+# Exact identity: equal values get equal numbers, unequal ones never.
 
 _MULTIPLIERS = (0x9E3779B97F4A7C15, 0xC2B2AE3D27D4EB4F, 0x165667B19E3779F9)
 _SLOTS_BITS = 16
@@ -178,10 +175,10 @@ TABLE_SLOTS = 1 << 20  # so many numbers are looked up in a table; more are sort
 
 
 def numbered(values: npt.NDArray[np.uint64]) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """The number of each value, and the value of each number; in no order, and without sorting ten million.
+    """Return the number of each value, and the value of each number; in no order, without sorting millions.
 
-    A table of slots finds one that may be equal, and equality decides; what met another value in its slot
-    goes to the next table, and what is left after all of them is sorted.
+    A table of slots finds a value that may be equal, and equality decides. Values that meet another one in
+    their slot go to the next table; the rest after all tables is sorted.
     """
     ids = np.full(len(values), -1, np.int64)
     distinct: list[npt.NDArray[np.uint64]] = []
@@ -216,19 +213,18 @@ def numbered(values: npt.NDArray[np.uint64]) -> tuple[Ints, npt.NDArray[np.uint6
 
 
 def group_ids(*columns: npt.NDArray[Any]) -> Ints:
-    """One number for each row: rows that are equal in all columns have the same, others never.
+    """Return one number for each row: rows that are equal in all columns have the same, others never.
+
+    Numbers run from 0 without a gap, in the order of the first column's values, then the second's, …
 
     Args:
         columns: Of integers that are not negative, all of one length.
-
-    Returns:
-        Numbers from 0 on without a gap, in the order of the first column's values, then the second's, …
     """
     return Identities(*columns).number
 
 
 def first_seen(*columns: npt.NDArray[Any]) -> Ints:
-    """Rows that may be the first of their kind, ascending: of all others an earlier one is equal.
+    """Return rows that may be the first of their kind, ascending: all others have an equal earlier row.
 
     Args:
         columns: Of integers that are not negative, all of one length.
@@ -248,7 +244,7 @@ def first_seen(*columns: npt.NDArray[Any]) -> Ints:
 
 
 class Identities:
-    """What rows of some columns name, numbered; other rows are looked up among them.
+    """Numbers of the rows of some columns, among which other rows are looked up.
 
     Attributes:
         number: Of each row, as ``group_ids`` has it.
@@ -268,7 +264,8 @@ class Identities:
                 continue
             pairs = _Pairs(number * len(values) + place, size * len(values))
             number, size = pairs.number, len(pairs)
-            self._pairs.append(pairs.without_rows())
+            pairs.number = number[:0]  # only the table is used from here on
+            self._pairs.append(pairs)
         self.number: Ints = number
         self._size = size if len(number) else 0
 
@@ -276,7 +273,7 @@ class Identities:
         return self._size
 
     def find(self, *columns: npt.NDArray[Any]) -> Ints:
-        """The number of what each row names; -1 where none of the known rows does."""
+        """Return the number of the known row that equals each row; -1 for none."""
         number = np.zeros(len(columns[0]), np.int64)
         if not len(self):
             return number - 1
@@ -292,7 +289,7 @@ class Identities:
 
 
 def _places(values: npt.NDArray[Any], wanted: npt.NDArray[Any], missing: npt.NDArray[np.bool_]) -> Ints:
-    """Where in ascending values each wanted one is; marks those that are not there."""
+    """Return the place of each wanted value in ascending values; mark those that are missing."""
     wanted = wanted.astype(values.dtype, copy=False)
     if len(values) == 1:
         missing |= wanted != values[0]
@@ -303,7 +300,7 @@ def _places(values: npt.NDArray[Any], wanted: npt.NDArray[Any], missing: npt.NDA
 
 
 def _ranked(column: npt.NDArray[Any]) -> tuple[Ints, npt.NDArray[np.uint64]]:
-    """(the rank of each value, the values in order)."""
+    """Return (the rank of each value, the values in order)."""
     exact = column.astype(np.uint64, copy=False)
     if len(exact) and (exact == exact[0]).all():
         return np.zeros(len(exact), np.int64), exact[:1].copy()
@@ -332,13 +329,8 @@ class _Pairs:
     def __len__(self) -> int:
         return len(self._known)
 
-    def without_rows(self) -> _Pairs:
-        """The same without the numbers of the rows it was made of."""
-        self.number = self.number[:0]
-        return self
-
     def find(self, pairs: Ints, missing: npt.NDArray[np.bool_]) -> Ints:
-        """The rank of each; marks those that do not occur."""
+        """Return the rank of each; mark those that do not occur."""
         if self._table is None:
             return _places(self._known, pairs, missing)
         rank = self._table[pairs]

@@ -1,4 +1,4 @@
-"""What was observed, as columns: calls, intervals off the CPU, lives, samples, losses."""
+"""The recorded events as columns: calls, intervals off the CPU, lives, samples, losses."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from probes.samples import PlacesData
 from probes.schema import ALIASED, NO_SYSCALL, ExitFlag, Kind, Records
 from probes.source import Sample
 
-MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # Linux numbers threads below 2^22; so many go by a table
+MANY, MOST_TIDS = 100_000, (1 << 22) + 1  # rows from which on a table pays; Linux numbers threads below 2^22
 TIME_BITS = 47  # 39 hours in nanoseconds; the bits above hold the thread
 
 CALL_COLUMNS = np.dtype(
@@ -56,8 +56,8 @@ SLICE_COLUMNS = np.dtype(
         ("flags", "<u2"),
         ("faults", "<u2"),  # minor page faults in the time on a CPU before it
         ("stack", "<u8"),  # of Python, where it blocked between two calls
-        ("descriptor", "<u4"),  # that it blocked on, if its system call takes one
-        ("file", "<i4"),  # what that was, a number of Descriptors
+        ("descriptor", "<u4"),  # that it blocked on, if its system call has one
+        ("file", "<i4"),  # of that descriptor, a number of Descriptors
     ]
 )
 
@@ -78,24 +78,24 @@ class Columns:
         return len(next(iter(self._columns.values())))
 
     def names(self) -> tuple[str, ...]:
-        """The columns' names."""
+        """Return the columns' names."""
         return tuple(self._columns)
 
     def pop(self, name: str) -> Column:
-        """Removes a column and returns it."""
+        """Remove a column and return it."""
         return self._columns.pop(name)
 
-    def with_column(self, name: str, column: Column) -> Columns:
-        """The same with one more column."""
-        return Columns({**self._columns, name: column})
+    def with_columns(self, **columns: Column) -> Columns:
+        """Return the table with more columns, or other ones of these names."""
+        return Columns({**self._columns, **columns})
 
     def take(self, rows: Column) -> Columns:
-        """These rows, by number or mask."""
+        """Return these rows, by number or mask."""
         return Columns({name: column[rows] for name, column in self._columns.items()})
 
     @classmethod
     def join(cls, parts: Iterable[Columns], dtype: np.dtype[np.void]) -> Columns:
-        """Several tables, one after the other."""
+        """Join several tables."""
         tables = list(parts)
         columns: dict[str, Column] = {}
         for name in dtype.names or ():
@@ -106,10 +106,12 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The threads that records mention, by ascending thread id.
+    """The recorded threads, by ascending thread id.
 
-    ``known`` is from when on the thread's states are known, ``ended`` when it exited (the far future while
-    it lives), ``parent`` the row of the thread that made it, -1 if its birth was not seen.
+    Attributes:
+        known: The moment from which on the thread's states are known.
+        ended: Its exit; the far future while it lives.
+        parent: The row of the thread that made it; -1 if its birth was not recorded.
     """
 
     tid: Ints
@@ -119,7 +121,7 @@ class Threads:
     parent: Ints
 
     def row(self, tids: Column) -> Ints:
-        """The row of each thread id; -1 for one that is not there."""
+        """Return the row of each thread id; -1: not there."""
         if not len(self.tid):
             return np.full(len(tids), -1, np.int64)
         if len(tids) > MANY and self.tid[-1] < MOST_TIDS:
@@ -133,23 +135,23 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """Everything that the analysis reads. Times are CLOCK_MONOTONIC nanoseconds.
+    """All input of the analysis. Times are CLOCK_MONOTONIC nanoseconds.
 
     Attributes:
         calls: Outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``.
-        inner: Calls inside a group of collectives that give a stream work.
-        slices: Stays off the CPU by (thread, begin), the ones open at the end included; ``wait`` is the
+        inner: Calls inside a group of collectives that enqueue work.
+        slices: Intervals off the CPU by (thread, begin), those open at the end included; ``wait`` is the
             ``Wait`` of each.
-        places: Where threads were on a CPU between two calls, at some moments.
+        places: Samples of threads on a CPU between two calls.
         lost: Disjoint intervals in which a record of some CPU is missing.
-        lost_events: How many records are missing, counted by the kernel or found by their sequence.
-        activities: What others measured, in files that were imported.
-        files: What the numbers in the slices' column ``file`` stand for.
+        lost_events: Number of missing records, counted by the kernel or found by their sequence.
+        activities: Measurements of others, in imported files.
+        files: Names of the numbers in the slices' column ``file``.
         unkept: Disjoint intervals of which only sums are in the file.
-        choices_kept: Whether the file reports which GPU each thread chose in them.
-        complete: Processes all of whose CUDA calls were seen, by their process number.
-        held: The memory that processes hold at the end, and how it came to that.
-        failed: The calls that failed since the start of the session, however much of it is looked at.
+        choices_kept: True if the file has the GPU that each thread chose in them.
+        complete: Processes all of whose CUDA calls are recorded.
+        held: The memory that processes hold at the end, and its history.
+        failed: The calls that failed since the start of the session.
     """
 
     start_ns: int
@@ -179,29 +181,29 @@ class Evidence:
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:
-        """Columns that many need and that take long to make of ten million calls."""
+        """Return a column of all calls or slices, made once."""
         if name not in self._kept:
             self._kept[name] = make()
         return self._kept[name]
 
     def frameworks(self, pid: int) -> frozenset[Framework]:
-        """What the process has loaded; torch.profiler records no other programs than PyTorch's."""
+        """Return the frameworks that a process has loaded; torch.profiler records PyTorch only."""
         loaded = self.facts.frameworks(pid)
         return loaded | {Framework.TORCH} if self.header.get("source") == "kineto" else loaded
 
     def key(self, rows: Column, times: Column) -> Ints:
-        """Thread and time as one number, in the order of ``calls`` and ``slices``."""
+        """Return thread and time as one number, in the order of ``calls`` and ``slices``."""
         bounded = np.clip(np.asarray(times, np.int64) - self.start_ns + 1, 0, (1 << TIME_BITS) - 1)
         return (np.asarray(rows, np.int64) << TIME_BITS) | bounded
 
     def role(self, calls: Columns) -> Column:
-        """The ``Role`` of each call."""
+        """Return the ``Role`` of each call."""
         if calls is self.calls:
             return self._once("role", lambda: self.apis.role.take(calls["op"], mode="clip"))
         return self.apis.role.take(calls["op"], mode="clip")
 
     def group(self, calls: Columns) -> Column:
-        """The ``Group`` of each call."""
+        """Return the ``Group`` of each call."""
         if calls is self.calls:
             return self._once("group", lambda: self.apis.group.take(calls["op"], mode="clip"))
         return self.apis.group.take(calls["op"], mode="clip")
@@ -227,11 +229,11 @@ class Evidence:
         return self._once("slice ends", lambda: self.key(self.slices["row"], self.slices["end"]))
 
     def role_of(self, rows: Ints) -> Column:
-        """The ``Role`` of these rows of ``calls``."""
+        """Return the ``Role`` of these rows of ``calls``."""
         return self.apis.role.take(self.calls["op"][rows], mode="clip")
 
     def group_of(self, rows: Ints) -> Column:
-        """The ``Group`` of these rows of ``calls``."""
+        """Return the ``Group`` of these rows of ``calls``."""
         return self.apis.group.take(self.calls["op"][rows], mode="clip")
 
 
@@ -243,7 +245,7 @@ LIFE_COLUMNS = np.dtype(
 
 
 def lives_of(records: Records) -> npt.NDArray[np.void]:
-    """FORK, EXEC, EXIT and JOIN records as rows of ``LIFE_COLUMNS``."""
+    """Return FORK, EXEC, EXIT and JOIN records as rows of ``LIFE_COLUMNS``."""
     rows = records.view(ALIASED)
     table = np.zeros(len(rows), LIFE_COLUMNS)
     for name, own in (("at", "t_end"), ("tid", "tid"), ("pid", "pid"), ("kind", "kind")):
@@ -253,12 +255,9 @@ def lives_of(records: Records) -> npt.NDArray[np.void]:
     return table
 
 
-# What came between two marks of a session, as tables.
-
-
 @dataclass(slots=True)
 class Tick:
-    """What came between two marks, already as columns."""
+    """The records between two marks of a session, as tables."""
 
     mark_ns: int = 0
     rows: int = 0  # of all tables, once it is closed
@@ -270,13 +269,12 @@ class Tick:
     places: list[Table] = field(default_factory=list)
 
     def close(self, mark_ns: int) -> None:
-        """Ends it with a mark."""
+        """End it with a mark."""
         columns, tables = (*self.calls, *self.inner, *self.slices), (*self.on_cpu, *self.moves)
         self.mark_ns, self.rows = mark_ns, sum(map(len, columns)) + sum(map(len, tables))
 
 
-# Samples of threads that are on a CPU between two calls, some times a second, as a table.
-
+# samples of threads that are on a CPU between two calls, some times a second
 PLACE_COLUMNS = np.dtype(
     [
         ("time", "<i8"),
@@ -284,19 +282,19 @@ PLACE_COLUMNS = np.dtype(
         ("stack", "<u8"),
         ("pid", "<u4"),
         ("syscall", "<u2"),  # that it was in, NO_SYSCALL outside of one
-        ("descriptor", "<u4"),  # that this was given, if it takes one
-        ("file", "<i4"),  # what that was, a number of Descriptors
+        ("descriptor", "<u4"),  # of the system call, if it has one
+        ("file", "<i4"),  # of that descriptor, a number of Descriptors
     ]
 )
 
 
 def no_places() -> npt.NDArray[np.void]:
-    """The table of a recording without samples."""
+    """Return the table of a recording without samples."""
     return np.zeros(0, PLACE_COLUMNS)
 
 
 def places_of(data: PlacesData) -> npt.NDArray[np.void]:
-    """The data of a sample ``places`` as a table; what is damaged is left out."""
+    """Return the data of a sample ``places`` as a table; damaged rows are left out."""
     names = {"time": "time", "tid": "tid", "stack": "stack"}
     if "syscall" in data:
         names |= {"pid": "pid", "syscall": "syscall", "argument": "descriptor"}

@@ -1,4 +1,4 @@
-"""Gathers items, live or from a file, as columns for the analysis; counts lost events."""
+"""Items, live or from a file, as columns for the analysis; counts of lost events."""
 
 from __future__ import annotations
 
@@ -50,12 +50,12 @@ _MOST: Final = 1 << 16  # more in one sample was made to fill memory
 
 
 def sample_before(tick: Tick, lives: Sequence[Table], complete: Iterable[int], time_ns: int) -> list[Sample]:
-    """The samples that say what is carried over.
+    """Return the samples with records that are carried over.
 
     Args:
-        tick: Calls, inner calls and stays off the CPU, as retention.py chose them.
+        tick: Calls, inner calls and intervals off the CPU, as retention.py chose them.
         lives: Births and ends of threads that live.
-        complete: Processes all of whose CUDA calls were seen.
+        complete: Processes all of whose CUDA calls are recorded.
         time_ns: The moment before which all of it lies.
     """
     parts = [_calls(one, 0) for one in tick.calls] + [_calls(one, CallFlag.NESTED) for one in tick.inner]
@@ -69,13 +69,13 @@ def sample_before(tick: Tick, lives: Sequence[Table], complete: Iterable[int], t
 
 
 def sample_of(records: Records, complete: Iterable[int], time_ns: int) -> Sample:
-    """One such sample; arguments as ``records_before`` returns them."""
+    """Return one such sample; arguments as ``records_before`` returns them."""
     pids = sorted(int(pid) for pid in complete)
     return Sample(CARRIED, time_ns, {"complete": pids, "columns": packed_columns(records)})
 
 
 def records_before(data: Mapping[str, Any]) -> tuple[Records, frozenset[int]]:
-    """(the calls and lives of such a sample, processes all of whose calls were seen).
+    """Return (the calls and lives of such a sample, processes all of whose calls are recorded).
 
     Raises:
         ValueError: It is damaged.
@@ -92,7 +92,7 @@ def records_before(data: Mapping[str, Any]) -> tuple[Records, frozenset[int]]:
 
 
 def packed_columns(records: Records) -> dict[str, bytes]:
-    """Records as such a sample holds them."""
+    """Return records as such a sample holds them."""
     return {name: np.ascontiguousarray(records[name]).tobytes() for name in RECORD.names or ()}
 
 
@@ -102,7 +102,7 @@ def _calls(columns: Columns, flags: int) -> Records:
     records["t_end"], records["duration"] = columns["end"], columns["end"] - columns["begin"]
     for name in ("tid", "pid", "op", "ret", "bytes", "stream", "aux", "stack"):
         records[name] = columns[name]
-    records["run_delay"] = columns["shape"]  # without COUNTERS it is that
+    records["run_delay"] = columns["shape"]  # without COUNTERS the field holds it
     abandoned: npt.NDArray[np.uint16] = columns["abandoned"].astype(np.uint16) * CallFlag.ABANDONED
     records["flags"] = columns["direction"].astype(np.uint16) << COPY_SHIFT | abandoned | flags
     return records
@@ -129,22 +129,19 @@ def _lives(table: Table) -> Records:
     return records
 
 
-# Finds lost records by their numbers: each CPU counts every record that it begins, lost ones too.
-
-
 class LossFinder:
-    """Processes records in the order in which they were read.
+    """Finds lost records by their numbers, of records in the order of reading.
 
-    A record's number may be taken twice when an interrupt writes one between counting and reserving: then
-    the next number is there twice, which is no loss.
+    Each CPU numbers every record that it begins, lost ones too. A number may be used twice when an interrupt
+    writes a record between counting and reserving: then the next number is there twice, which is no loss.
     """
 
     def __init__(self, start_ns: int, *, cut: bool = False) -> None:
         """Start before the first record.
 
         Args:
-            start_ns: From when on records are missed.
-            cut: The records begin in the middle of a session: the first number of a CPU means nothing.
+            start_ns: The moment from which on records are missed.
+            cut: True if the records begin in the middle of a session: a CPU's first number means nothing.
         """
         self._start_ns = start_ns
         self._cut = cut
@@ -156,7 +153,7 @@ class LossFinder:
         self.records = 0
 
     def add(self, records: Records) -> None:
-        """Consumes a batch."""
+        """Consume a batch."""
         if self._skips:
             return
         cpus = records["cpu"]
@@ -188,7 +185,7 @@ class LossFinder:
                 self._end.append(int(time[row]))
 
     def miss(self, begin_ns: int, end_ns: int) -> None:
-        """Between these moments something is missing, of unknown length."""
+        """Note a loss of unknown length between these moments."""
         if self._skips:
             self._skips, self._cut = False, True
             self._seq.clear()
@@ -197,36 +194,33 @@ class LossFinder:
         self._end.append(end_ns)
 
     def skip(self) -> None:
-        """What comes next is not all of it, on purpose: numbers show no loss until ``miss``."""
+        """Ignore numbers until ``miss``: records are left out on purpose."""
         self._skips = True
 
     def intervals(self) -> tuple[Ints, Ints]:
-        """Disjoint, ordered intervals in which something is missing."""
+        """Return disjoint, ordered intervals in which records are missing."""
         return union(np.array(self._begin, np.int64), np.array(self._end, np.int64))
 
     def forget(self, before_ns: int) -> None:
-        """Drops what ended before, but for the last: whether anything is missing since then stays known."""
+        """Drop the losses that ended before, except the last: a loss since then stays known."""
         last = max((end for end in self._end if end <= before_ns), default=before_ns)
         kept = [row for row, end in enumerate(self._end) if end >= last]
         self._begin, self._end = [self._begin[row] for row in kept], [self._end[row] for row in kept]
 
     def copy(self) -> LossFinder:
-        """One that goes on from here by itself."""
+        """Return a fork of the state."""
         return apart(self)
 
 
-# Takes items in, live or from a file, as columns for the analysis.
-
-
 def _times(records: Records) -> tuple[Ints, Ints]:
-    """(begin, end); a damaged file may hold any number."""
+    """Return (begin, end); a damaged file may hold any number."""
     end = np.minimum(records["t_end"], np.uint64(1 << 62))
     begin = end - np.minimum(records["duration"], end)
     return begin.astype(np.int64), end.astype(np.int64)
 
 
 def calls_of(records: Records) -> Columns:
-    """CALL records as columns."""
+    """Return CALL records as columns."""
     begin, end = _times(records)
     flags = records["flags"]
     as_recorded = ("tid", "pid", "op", "ret", "stream", "aux", "stack")
@@ -244,7 +238,7 @@ def calls_of(records: Records) -> Columns:
 
 
 def slices_of(records: Records) -> Columns:
-    """OFFCPU records as columns."""
+    """Return OFFCPU records as columns."""
     rows = records.view(ALIASED)
     begin, end = _times(rows)
     queued = end - np.minimum(rows["runnable"], (end - begin).astype(np.uint64)).astype(np.int64)
@@ -264,7 +258,7 @@ def slices_of(records: Records) -> Columns:
 
 
 class Gatherer:
-    """Consumes items. ``ticks`` may be shortened from the left by callers that keep a window only."""
+    """Consumes items; callers that keep a window only may shorten ``ticks`` from the left."""
 
     def __init__(self, header: Mapping[str, Any]) -> None:
         self.header = header
@@ -287,14 +281,14 @@ class Gatherer:
         self._missing = 0  # records, up to the newest mark
         self._marked_ns = int(header.get("start_ns", 0))  # the newest mark
         self._hole = self._unkept = False  # since then records are missing; because they were not kept
-        self.unkept: list[tuple[int, int]] = []  # when only sums were kept
-        self.choices_kept = True  # of them it was written which GPU a thread chose, all the same
+        self.unkept: list[tuple[int, int]] = []  # intervals of which only sums were kept
+        self.choices_kept = True  # in these the GPU that each thread chose is recorded
         self.counted_lost = 0
-        self.complete: frozenset[int] = frozenset()  # before a cut, all of whose calls were seen
+        self.complete: frozenset[int] = frozenset()  # processes all of whose calls before a cut are recorded
         self._grouped = False
 
     def feed(self, item: Item) -> bool:
-        """Consumes one item; True when it closed a tick."""
+        """Consume one item; return True if it closed a tick."""
         if not isinstance(item, Sample):
             self._records(item)
             return False
@@ -331,22 +325,19 @@ class Gatherer:
         return False
 
     def copy(self) -> Gatherer:
-        """At a mark: one that goes on from here by itself. Closed ticks are both's: they never change."""
+        """Return a fork of the state at a mark; both share the closed ticks, which never change."""
         other = apart(self, shared=("header", "apis", "open"))  # replaced as a whole, never changed
         other.ticks[-1] = Tick()
         return other
 
     def join(self, first: int) -> None:
-        """Makes one of the closed ticks from this one on: few large tables take less time and room."""
-        closed = self.ticks[first:-1]
-        tick = Tick(
-            calls=[Columns.join((part for one in closed for part in one.calls), CALL_COLUMNS)],
-            inner=[Columns.join((part for one in closed for part in one.inner), CALL_COLUMNS)],
-            slices=[Columns.join((part for one in closed for part in one.slices), SLICE_COLUMNS)],
-            on_cpu=[part for one in closed for part in one.on_cpu],
-            moves=[part for one in closed for part in one.moves],
-            places=[part for one in closed for part in one.places],
-        )
+        """Join the closed ticks from this one on: few large tables cost less time and memory."""
+        closed, tick = self.ticks[first:-1], Tick()
+        for name, dtype in (("calls", CALL_COLUMNS), ("inner", CALL_COLUMNS), ("slices", SLICE_COLUMNS)):
+            tables = (part for one in closed for part in getattr(one, name))
+            setattr(tick, name, [Columns.join(tables, dtype)])
+        for name in ("on_cpu", "moves", "places"):
+            setattr(tick, name, [part for one in closed for part in getattr(one, name)])
         tick.close(closed[-1].mark_ns)
         self.ticks[first:-1] = [tick]
 
@@ -374,7 +365,7 @@ class Gatherer:
         self.ticks.append(Tick())
 
     def _count_activities(self, mark: Sample) -> None:
-        """Where some are missing, what they covered is not known."""
+        """Note a loss where activities are missing."""
         counts = mark.data.get("activities")
         if isinstance(counts, list) and len(counts) == 2 and counts[0] != self._activities:
             self.losses.records += max(int(counts[0]) - self._activities, 0)
@@ -382,7 +373,7 @@ class Gatherer:
         self._activities = 0
 
     def _before(self, carried: CarriedData) -> None:
-        """Calls from before a cut: no record of the file, so none is lost among them."""
+        """Consume calls from before a cut, without their numbers: none is lost among them."""
         records, complete = records_before(carried)
         self.complete |= complete
         if len(records):
@@ -433,9 +424,9 @@ class Gatherer:
             self.ticks[-1].inner.append(calls_of(select(records, inner & enqueues)))
 
 
-# Whether all processes that made CUDA calls have ended: then there is nothing newer to explain.
+# The end of all processes that made CUDA calls: then there is nothing newer to explain.
 
-_MOST_GONE = 1024  # of processes that have ended the ends that are kept
+_MOST_GONE = 1024  # ends of processes that are kept
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,11 +434,10 @@ class End:
     """The end of the last process that made CUDA calls.
 
     Attributes:
-        pid: Its number.
         name: Its name, "" where it is not known.
-        time_ns: When it ended, CLOCK_MONOTONIC.
-        code: How, as ``wait`` has it; None where that is not known.
-        users: How many processes made CUDA calls, this one among them; 0: it is not known to have made any.
+        time_ns: CLOCK_MONOTONIC.
+        code: The status, as of ``wait``; None: not known.
+        users: The number of processes that made CUDA calls, this one included; 0: none of its own is known.
     """
 
     pid: int
@@ -458,10 +448,10 @@ class End:
 
 
 class Ends:
-    """Follows which processes make CUDA calls, and which of them live.
+    """Follows the processes that make CUDA calls, and their ends.
 
     Attributes:
-        called_ns: The mark after the newest call, CLOCK_MONOTONIC; 0: there was none.
+        called_ns: The mark after the newest call, CLOCK_MONOTONIC; 0: none.
     """
 
     def __init__(self) -> None:
@@ -469,13 +459,13 @@ class Ends:
         self._names: dict[int, str] = {}
         self._users = 0
         self._last: End | None = None
-        self._gone: dict[int, End] = {}  # those that ended last: their calls may come after word of their end
-        self._only = -1  # the process that makes all calls, as far as there is one
+        self._gone: dict[int, End] = {}  # those that ended last: their calls may come after their end
+        self._only = -1  # the process that makes all calls, if there is one
         self.called_ns = 0
         self._called = False  # since the last mark
 
     def copy(self) -> Ends:
-        """One that goes on by itself."""
+        """Return a fork of the state."""
         return apart(self, ("_last",))
 
     @property
@@ -484,7 +474,7 @@ class Ends:
         return self._last if not self._alive else None
 
     def consume(self, item: Item) -> None:
-        """Consumes one item."""
+        """Consume one item."""
         if not isinstance(item, Sample):
             self._calls(item)
         elif (data := process_data(item)) is not None:
@@ -495,7 +485,7 @@ class Ends:
                 self._ended(pid, int(data["exited_ns"] or 0), data.get("exit_code"))
 
     def at_mark(self, mark_ns: int) -> None:
-        """A tick has ended."""
+        """End a tick."""
         if self._called:
             self._called, self.called_ns = False, mark_ns
 
@@ -514,7 +504,7 @@ class Ends:
             if end is None or int(records["t_end"][calls & (pids == pid)].max()) > end.time_ns:
                 self._alive.add(pid)
                 self._users += 1
-            elif not end.users:  # it is reported now that it used CUDA at all
+            elif not end.users:  # its first call is reported only now
                 self._users += 1
                 self._at_end(replace(end, users=self._users))
         self._only = int(calling[0]) if len(self._alive) == 1 and len(calling) else -1

@@ -1,8 +1,8 @@
-"""Which calls that take or free memory count, in the order of their effects, and on which GPU each works.
+"""Calls that allocate or free memory, in the order of their effects, with the GPU of each.
 
-Of nested calls it is the outermost one. Its record comes last, so that a mark may lie between: then the
-inner one has counted already, and the outer one says so (``counted``). The GPU is the one that the thread has
-chosen by ``cudaSetDevice``, as the process counts; it is not known of a thread whose choice may be missed.
+Of nested calls the outermost counts. Its record comes last, so a mark may lie between: then the inner one has
+counted already, and the outer one lists it (``counted``). The GPU is the one that the thread has chosen by
+``cudaSetDevice``, by the process's own number; it is unknown for a thread whose choice may be missed.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _MOST_INNER = 8  # calls within one
 
 
 class Inner(NamedTuple):
-    """A nested call that has counted before the one around it returned."""
+    """A nested call that counted before the call around it returned."""
 
     begin: int
     end: int
@@ -45,11 +45,11 @@ class Effect(NamedTuple):
     """A call that counts.
 
     Attributes:
-        at: When it takes effect, CLOCK_MONOTONIC, ns.
+        at: The moment of its effect, CLOCK_MONOTONIC, ns.
         row: Its record.
-        use: What it does; ``ENDED`` of the end of a process.
-        device: The GPU as the process counts, ``UNKNOWN`` where that is not known.
-        counted: What counted in its place before a mark that lies within it.
+        use: Its kind; ``ENDED`` for the end of a process.
+        device: The GPU by the process's own number, or ``UNKNOWN``.
+        counted: Calls that counted in its place before a mark that lies within it.
     """
 
     at: int
@@ -60,7 +60,7 @@ class Effect(NamedTuple):
 
 
 class MemoryCalls:
-    """Consumes records; at a mark returns the calls that count."""
+    """Consumes records, and returns the calls that count at a mark."""
 
     def __init__(self) -> None:
         self._uses = _uses([row.name for row in api.BY_OP])
@@ -68,28 +68,26 @@ class MemoryCalls:
         self._inner: dict[int, tuple[Inner, ...]] = {}  # by thread
         self._chosen: dict[int, tuple[int, int]] = {}  # thread -> its process, the GPU that it chose
         self._named: dict[int, frozenset[int]] = {}  # pid -> GPUs that its calls worked on
-        self._begun: set[int] = (
-            set()
-        )  # processes whose program was seen to begin, since which nothing is lost
+        self._begun: set[int] = set()  # processes recorded from their program's begin, without a loss
 
     def copy(self) -> MemoryCalls:
-        """One that goes on by itself."""
+        """Return a fork of the state."""
         return apart(self)
 
     def name(self, names: list[str]) -> None:
-        """What the functions of the session are called, by their numbers."""
+        """Set the names of the session's functions, by their numbers."""
         self._uses = _uses(names)
 
     def one_gpu(self, pid: int) -> bool:
-        """Whether no call of a process is known to work on another GPU than the first."""
+        """Return True if no call of a process is known to work on another GPU than the first."""
         return self._named.get(pid, frozenset()) <= {0}
 
     def uses(self, pid: int, devices: Iterable[int]) -> None:
-        """A process's calls worked on these GPUs, also before or without records of them."""
+        """Note that a process's calls worked on these GPUs, even without records of them."""
         self._named[pid] = self._named.get(pid, frozenset()) | frozenset(devices)
 
     def add(self, records: Records) -> None:
-        """Consumes records of any kind."""
+        """Consume records of any kind."""
         kinds, code = records["kind"], records["ret"]
         use = self._uses.take(records["op"], mode="clip")
         wanted = (kinds == np.uint8(Kind.CALL)) & (use > 0) & ((code == 0) | (code == OUT_OF_MEMORY))
@@ -100,11 +98,11 @@ class MemoryCalls:
             self._rows = (*self._rows, select(records, wanted))
 
     def lost(self) -> None:
-        """Records were lost: which GPU a thread works on is not known until it says so again."""
+        """Forget each thread's GPU until its next choice: records were lost."""
         self._chosen, self._begun = {}, set()
 
     def effects(self) -> list[Effect]:
-        """What counts of the records since the last time, in order."""
+        """Return the calls that count since the last time, in order."""
         if not self._rows:
             return []
         rows, self._rows = join([*self._rows]), ()
@@ -127,7 +125,7 @@ class MemoryCalls:
         return found
 
     def _in_order(self, rows: Records) -> list[tuple[int, Any, Memory, tuple[Inner, ...]]]:
-        """(when it takes effect, its record, its use, what counted before) of each that counts."""
+        """Return (moment of its effect, its record, its use, calls counted before) of each that counts."""
         end = np.minimum(rows["t_end"], np.uint64(1 << 62)).astype(np.int64)
         begin = end - np.minimum(rows["duration"], 1 << 62).astype(np.int64)
         found: list[tuple[int, Any, Memory, tuple[Inner, ...]]] = []
@@ -164,7 +162,7 @@ class MemoryCalls:
                 table.pop(next(iter(table)))
 
     def _end(self, pid: int, *, died: bool) -> None:
-        """A process has ended, or begins as another program."""
+        """Forget a process that ended, or began another program."""
         self._named.pop(pid, None)
         for tid in [tid for tid, (owner, _device) in self._chosen.items() if owner == pid]:
             del self._chosen[tid]
@@ -177,7 +175,7 @@ class MemoryCalls:
 
 
 class _Choices:
-    """Which GPU threads chose between two marks."""
+    """The GPUs that threads chose between two marks."""
 
     def __init__(self, rows: Records) -> None:
         rows = select(rows, rows["ret"] == 0)
@@ -188,7 +186,7 @@ class _Choices:
         self._kept = np.ones(len(rows), np.bool_)
 
     def before(self, tid: int, at: int) -> tuple[int, int] | None:
-        """(process, GPU) of a thread's choice before a moment; None: it made none here."""
+        """Return (process, GPU) of a thread's choice before a moment; None: no choice here."""
         first, end = np.searchsorted(self._tids, (tid, tid + 1)).tolist()
         place = first + int(np.searchsorted(self._ends[first:end], at, side="right")) - 1
         if place < first or not self._kept[place]:
@@ -196,24 +194,24 @@ class _Choices:
         return int(self._pids[place]), int(self._devices[place])
 
     def forget(self, pid: int, at: int) -> None:
-        """A process ended, or became another program."""
+        """Forget the choices of a process that ended, or became another program."""
         self._kept &= (self._pids != pid) | (self._ends > at)
 
     def last(self) -> list[tuple[int, int, int]]:
-        """(thread, process, GPU) of the last choice of each thread."""
+        """Return (thread, process, GPU) of the last choice of each thread."""
         last = np.flatnonzero(np.append(self._tids[1:] != self._tids[:-1], len(self._tids) > 0))
         last = last[self._kept[last]]
         columns = (self._tids[last], self._pids[last], self._devices[last])
         return list(zip(*(column.tolist() for column in columns), strict=True))
 
     def named(self) -> list[tuple[int, int]]:
-        """(process, GPU), each once."""
+        """Return (process, GPU), each once."""
         pairs = np.unique(self._pids[self._kept] << 8 | self._devices[self._kept])
         return [(pair >> 8, pair & 0xFF) for pair in pairs.tolist()]
 
 
 def _uses(names: list[str]) -> npt.NDArray[np.uint8]:
-    """By the number of a function what it does with memory."""
+    """Return the use of memory by the number of a function."""
     return np.array([*(_use_of(name) for name in names), 0], np.uint8)
 
 

@@ -1,4 +1,4 @@
-"""Who holds a GPU's memory by NVML: the GPU of a process in a sample."""
+"""The memory that processes hold by their calls, and by NVML."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from probes.source import Sample
 
 @dataclass(frozen=True, slots=True)
 class OnGpu:
-    """The memory of a GPU in a sample of NVML, bytes: all of it, what is used, and who holds it."""
+    """The memory of a GPU in a sample of NVML, bytes: total, used, and by process."""
 
     total: int
     used: int
@@ -23,7 +23,7 @@ class OnGpu:
 
 
 def gpu_of(sample: Sample | None, pid: int) -> OnGpu | None:
-    """The GPU of a process: the one that lists it, or the only one."""
+    """Return the GPU of a process: the one that lists it, or the only one."""
     rows = [row for row in (sample.data.get("gpus") or () if sample else ()) if isinstance(row, dict)]
     found = [row for row in rows if any(int(one) == pid for one, _ in row.get("processes") or ())] or rows
     if len(found) != 1:
@@ -36,7 +36,7 @@ def gpu_of(sample: Sample | None, pid: int) -> OnGpu | None:
     )
 
 
-# What memory each process holds, by the stack that took it: of the GPU, and page-locked of the host.
+# Held memory by the stack of its allocation: of the GPU, and page-locked of the host.
 
 OF_GPU: frozenset[Memory] = frozenset({"device", "managed", "pool", "physical"})
 OF_HOST: frozenset[Memory] = frozenset({"pinned", "registered"})
@@ -44,7 +44,7 @@ _ALLOCATES = OF_GPU | OF_HOST
 
 MOST_POINTS = 256  # of the history; then every second one goes
 MOST_SHORTAGES = 64
-MOST_ENDED = 4096  # processes that ended and had taken memory; then the oldest is forgotten
+MOST_ENDED = 4096  # processes that ended and had held memory; then the oldest is forgotten
 MOST_ORIGINS = 16  # origins that are listed with a shortage
 RETRY_NS = 1_000_000_000  # an allocator that tries again does so within this
 
@@ -54,7 +54,7 @@ History = tuple[tuple[int, dict[Origin, int]], ...]
 
 
 class Sum(NamedTuple):
-    """What one origin has: bytes and pieces that it holds, and all that it ever took."""
+    """The memory of one origin: bytes and pieces that it holds, and all that it ever allocated."""
 
     held: int = 0
     pieces: int = 0
@@ -78,12 +78,12 @@ class Shortage:
     Attributes:
         requested: Bytes.
         op: The function.
-        attempts: How often it was tried.
-        held: What the process held of that memory then, by origin, the most first.
-        pieces: In so many allocations.
-        gave_back: Bytes that the process gave back between the first attempt and the last.
+        attempts: Number of attempts.
+        held: The process's memory of that kind then, by origin, the most first.
+        pieces: Number of its allocations.
+        gave_back: Bytes that the process freed between the first attempt and the last.
         room: Free memory of the GPU as the process queried it right after; None without a query.
-        met: Whether one more attempt succeeded.
+        met: True if one more attempt succeeded.
         gpu: Its GPU as NVML saw it last before; None where that is not known.
     """
 
@@ -105,86 +105,86 @@ class Shortage:
 
 
 class Held:
-    """Consumes records; at a mark everything up to it is known."""
+    """Consumes records; its figures are those of the last mark."""
 
     def __init__(self) -> None:
         self._calls = MemoryCalls()
-        self._reset: set[int] = set()  # processes of which it is not known what a reset gave back
+        self._reset: set[int] = set()  # processes of which it is not known what a reset freed
         self._pieces: dict[Place, HeldAllocation] = {}
         self._handles: dict[tuple[int, int], int] = {}  # pid, handle -> number of the physical memory
-        self._users: dict[Place, int] = {}  # of physical memory: its handle, and what is mapped to it
+        self._users: dict[Place, int] = {}  # of physical memory: its handle and its mappings
         self._maps: dict[tuple[int, int], tuple[int, Place]] = {}  # pid, address -> size, physical memory
         self._numbers = 0
         self._sums: dict[Origin, Sum] = {}
-        self._takers: dict[Origin, int] = {}  # the thread that took something there last
+        self._takers: dict[Origin, int] = {}  # the last thread that allocated there
         self._totals: dict[int, int] = {}
         self._peaks: dict[int, int] = {}
-        self._strangers: dict[int, int] = {}  # pid -> frees of what was not seen to be taken
-        self._left: dict[int, dict[Origin, Sum]] = {}  # pid -> what it held when it ended
-        self._known: set[int] = set()  # processes that have taken memory, or given some back
-        self._begun: set[int] = set()  # processes whose program was seen to begin
+        self._strangers: dict[int, int] = {}  # pid -> frees of unknown allocations
+        self._left: dict[int, dict[Origin, Sum]] = {}  # pid -> its memory when it ended
+        self._known: set[int] = set()  # processes that have allocated or freed memory
+        self._begun: set[int] = set()  # processes recorded from their program's begin
         self.history: History = ()
         self._spacing_ns = 0
         self.shortages: tuple[Shortage, ...] = ()
 
     def copy(self) -> Held:
-        """One that goes on by itself."""
+        """Return a fork of the state."""
         return apart(self)
 
     def name(self, names: list[str]) -> None:
-        """What the functions of the session are called, by their numbers."""
+        """Set the names of the session's functions, by their numbers."""
         self._calls.name(names)
 
     def lost(self) -> None:
-        """Records were lost before this mark."""
+        """Note that records were lost before this mark."""
         self._calls.lost()
 
     def uses(self, pid: int, devices: Iterable[int]) -> None:
-        """A process's calls worked on these GPUs, as it counts."""
+        """Note that a process's calls worked on these GPUs, by its own numbers."""
         self._calls.uses(pid, devices)
 
     @property
     def unsure(self) -> frozenset[int]:
-        """Processes that reset a GPU, and of what they had taken it is not known whether it was there."""
+        """Processes that reset a GPU while the GPU of some of their allocations is not known."""
         return frozenset(self._reset)
 
     @property
     def sums(self) -> dict[Origin, Sum]:
-        """By origin, also of those that hold nothing any more."""
+        """The memory by origin, those without any left included."""
         return dict(self._sums)
 
     def last(self, pid: int) -> dict[Origin, Sum]:
-        """What a process has, by origin; of one that ended what it had until then."""
+        """Return the memory of a process by origin; of one that ended, its last."""
         return self._left.get(pid) or {origin: one for origin, one in self._sums.items() if origin[0] == pid}
 
     def taker(self, origin: Origin) -> int:
-        """The thread that took something there last."""
+        """Return the last thread that allocated there."""
         return self._takers.get(origin, 0)
 
     @property
     def peaks(self) -> dict[int, int]:
-        """pid -> the most that it held of GPUs' memory at a time."""
+        """pid -> the most GPU memory that it held at a time."""
         return dict(self._peaks)
 
     @property
     def strangers(self) -> dict[int, int]:
-        """pid -> frees of memory that it had before it was watched."""
+        """pid -> frees of memory from before it was watched."""
         return dict(self._strangers)
 
     def begun(self, pid: int) -> bool:
-        """Whether its program was seen to begin, so that it took nothing before."""
+        """Return True if the begin of its program is recorded: no earlier allocations are missing."""
         return pid in self._begun
 
     def total(self, pid: int) -> int:
-        """Bytes of GPUs' memory that a process holds."""
+        """Return the bytes of GPU memory that a process holds."""
         return self._totals.get(pid, 0)
 
     def add(self, records: Records) -> None:
-        """Consumes records of any kind."""
+        """Consume records of any kind."""
         self._calls.add(records)
 
     def mark(self, time_ns: int, gpus: Sample | None = None) -> None:
-        """Everything up to a mark has been taken in."""
+        """Apply all records up to a mark."""
         before = self.shortages
         for effect in self._calls.effects():
             self._apply(effect)
@@ -208,7 +208,7 @@ class Held:
         for inner in counted:
             self._undo(inner)
         if use in BEGINNING and any(inner.use == use for inner in counted):
-            return  # what the inner call gave back is gone
+            return  # the inner call has freed it
         if use == ENDED:
             self._end(pid, died=row["kind"] == Kind.EXIT)
         elif use == "reset":
@@ -238,15 +238,15 @@ class Held:
         if not address:
             return  # a recording without addresses
         if use == "physical":
-            self._release(pid, address, known=True)  # of the one that had this handle the end was lost
+            self._release(pid, address, known=True)  # the release of its former owner was lost
             self._numbers += 1
             self._handles[pid, address] = address = self._numbers
             self._users[pid, space, address] = 1
         place = (pid, space, address)
         if pid in self._left:
-            self._forget(pid)  # its number was given to another process
+            self._forget(pid)  # another process has its number
         self._known.add(pid)
-        self._gone(place)  # the free of what was there is still under way
+        self._gone(place)  # the free of the former allocation is still under way
         origin = (pid, use, int(row["stack"]))
         self._pieces[place] = HeldAllocation(size, origin, at, device if use != "physical" else UNKNOWN)
         self._takers[origin] = int(row["tid"])
@@ -255,14 +255,14 @@ class Held:
         if use in OF_GPU:
             self._totals[pid] = self.total(pid) + size
             self._peaks[pid] = max(self._peaks.get(pid, 0), self.total(pid))
-        last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
+        last = self._last_shortage(pid)
         if last is not None and last.requested == size and at - last.time_ns < RETRY_NS and not last.met:
             self._replace(last, replace(last, met=True))
 
     def _undo(self, inner: Inner) -> None:
-        """A nested call counted before the one around it had returned, which counts in its place."""
+        """Undo a nested call that counted before the call around it, which counts in its place."""
         if inner.use in _ALLOCATES and inner.ret:
-            last = next((one for one in reversed(self.shortages) if one.pid == inner.pid), None)
+            last = self._last_shortage(inner.pid)
             if last is not None and (last.tid, last.requested) == (inner.tid, inner.size):
                 fewer = replace(last, attempts=last.attempts - 1)
                 self._replace(last, *((fewer,) if fewer.attempts else ()))
@@ -291,16 +291,16 @@ class Held:
         piece = self._pieces.get((pid, space, address))
         if piece is None:
             self._stranger(pid, address)
-        elif piece.since <= at:  # else it was taken while this free was under way
+        elif piece.since <= at:  # else it was allocated while this free was under way
             self._gone((pid, space, address))
 
     def _stranger(self, pid: int, address: int) -> None:
-        if address:  # nothing may be freed as often as one likes
+        if address:  # free(NULL) does nothing
             self._known.add(pid)
             self._strangers[pid] = self._strangers.get(pid, 0) + 1
 
     def _release(self, pid: int, handle: int, *, known: bool = False) -> None:
-        """A handle is let go; ``known``: only where it is one that was seen."""
+        """Release a handle; ``known``: only a recorded one."""
         number = self._handles.pop((pid, handle), None)
         if number is not None:
             self._leave((pid, "physical", number))
@@ -313,7 +313,7 @@ class Held:
             place = (pid, "physical", number)
             self._users[place] += 1
             if (before := self._maps.pop((pid, start), None)) is not None:
-                self._leave(before[1])  # that this was unmapped was lost
+                self._leave(before[1])  # its unmap was lost
             self._maps[pid, start] = (size, place)
 
     def _unmap(self, pid: int, start: int, size: int) -> None:
@@ -337,7 +337,7 @@ class Held:
             self._gone(place)
 
     def _end(self, pid: int, *, died: bool) -> None:
-        """A process has ended, or is another program from here on."""
+        """End a process, or its program at an exec."""
         if pid in self._known:
             if died:
                 self._left[pid] = {origin: one for origin, one in self._sums.items() if origin[0] == pid}
@@ -352,7 +352,7 @@ class Held:
             self._begun.discard(oldest)
 
     def _forget(self, pid: int) -> None:
-        """A process that ended is no longer reported."""
+        """Forget a process that ended."""
         self._sums = {origin: one for origin, one in self._sums.items() if origin[0] != pid}
         self._takers = {origin: one for origin, one in self._takers.items() if origin[0] != pid}
         self._known.discard(pid)
@@ -361,7 +361,7 @@ class Held:
         self._reset.discard(pid)
 
     def _drop(self, pid: int, *, every: bool) -> None:
-        """All that a process holds; else all but what the program had and only page-locked."""
+        """Drop all that a process holds; else all but host memory that it only registered."""
         for place in [one for one in self._pieces if one[0] == pid and (every or one[1] != "registered")]:
             self._gone(place)
         self._handles = {key: one for key, one in self._handles.items() if key[0] != pid}
@@ -369,7 +369,7 @@ class Held:
         self._users = {key: one for key, one in self._users.items() if key[0] != pid}
 
     def _reset_gpu(self, pid: int, device: int) -> None:
-        """A process gives back what it has of one GPU; what is there is not known of all."""
+        """Drop a process's memory of one GPU, as far as the GPU of each allocation is known."""
         if self._calls.one_gpu(pid):
             self._drop(pid, every=False)
             return
@@ -395,7 +395,7 @@ class Held:
         own.sort(key=lambda one: -one[1])
         total, pieces = sum(one[1] for one in own), sum(one[2] for one in own)
         stack, op = int(row["stack"]), int(row["op"])
-        last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
+        last = self._last_shortage(pid)
         made = Shortage(at, pid, tid, op, stack, use, size, 1, tuple(own[:MOST_ORIGINS]), total, pieces)
         # an allocator tries again from another place in its code
         again = (
@@ -407,8 +407,11 @@ class Held:
         else:
             self.shortages = (*self.shortages, made)[-MOST_SHORTAGES:]
 
+    def _last_shortage(self, pid: int) -> Shortage | None:
+        return next((one for one in reversed(self.shortages) if one.pid == pid), None)
+
     def _room(self, at: int, pid: int, free: int) -> None:
-        last = next((one for one in reversed(self.shortages) if one.pid == pid), None)
+        last = self._last_shortage(pid)
         if last is not None and at - last.time_ns < RETRY_NS and not last.met:
             self._replace(last, replace(last, room=free))
 

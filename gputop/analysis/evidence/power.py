@@ -1,6 +1,6 @@
-"""What GPUs and their processes took of energy: power as NVML samples it, over the time between two samples.
+"""Energy of GPUs and their processes: NVML's power, over the time between two samples.
 
-A process has the part of a GPU's energy that it has of the processes' SM time; alone on a GPU it has all.
+A process's share of a GPU's energy is its share of the processes' SM time; alone on a GPU it has all.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FAR_NS = 5 * NS_PER_S  # between two samples: beyond, nothing is known of the po
 
 @dataclass(frozen=True, slots=True)
 class GpuEnergy:
-    """One GPU: for how long its power is known, and what it took meanwhile."""
+    """One GPU: the time for which its power is known, and its energy in that time."""
 
     measured_ns: Annotated[int, SUM]
     joules: Annotated[float, SUM]
@@ -42,7 +42,7 @@ class OneGpu:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnergy:
-    """The part of a process."""
+    """The energy of a process."""
 
     pid: int
     joules: float
@@ -51,7 +51,7 @@ class ProcessEnergy:
 
 @dataclass(frozen=True, slots=True)
 class EnergyFigures:
-    """What GPUs and processes took; ``saved_joules`` of each finding."""
+    """The energy of GPUs, processes and a step; ``saved_joules`` of each finding."""
 
     gpus: tuple[OneGpu, ...]
     processes: tuple[ProcessEnergy, ...]
@@ -61,19 +61,19 @@ class EnergyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """Of some time: by number of the GPU, and by process the joules that are its own."""
+    """The energy of some time, by number of the GPU, and by process in joules."""
 
     gpus: Annotated[Mapping[int, GpuEnergy], NESTED_ROWS]
     processes: Annotated[Mapping[int, float], COUNTED]
 
     @property
     def joules(self) -> float:
-        """All of it."""
+        """The energy of all GPUs."""
         return sum(gpu.joules for gpu in self.gpus.values())
 
     @property
     def measured_ns(self) -> int:
-        """For how long the power of the GPU is known that was measured for longest."""
+        """The time for which the power of the longest measured GPU is known."""
         return max((gpu.measured_ns for gpu in self.gpus.values()), default=0)
 
     def watts_on(self, shares: Sequence[tuple[int, float]]) -> float | None:
@@ -88,13 +88,13 @@ class Energy:
         return sum(watts * share for watts, share in known) / whole if whole else None
 
     def watts_of(self, pid: int) -> float | None:
-        """The mean power of a process's part; None where that is not known."""
+        """Return the mean power of a process; None: not known."""
         joules = self.processes.get(pid)
         return None if joules is None else joules * NS_PER_S / max(self.measured_ns, 1)
 
 
 def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
-    """The energy between two moments."""
+    """Return the energy between two moments."""
     before: dict[int, tuple[int, float]] = {}
     measured: dict[int, int] = {}
     joules: dict[int, float] = {}
@@ -118,7 +118,7 @@ def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
 
 
 def _parts(row: Mapping[str, Any]) -> dict[int, float]:
-    """By process its part of the SM time of all; the only one on a GPU has all of it."""
+    """Return by process its share of the SM time of all; the only one on a GPU has all of it."""
     there = {int(pid) for pid, _bytes in row.get("processes") or ()}
     if len(there) == 1:
         return dict.fromkeys(there, 1.0)

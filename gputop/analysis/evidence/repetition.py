@@ -1,4 +1,4 @@
-"""What a process enqueues as a sequence of numbers, and the period at which that sequence repeats."""
+"""The work that a process enqueues as a sequence of numbers, and the period at which it repeats."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gputop.analysis.evidence.call_context import kernel_names_of_calls
 from gputop.analysis.evidence.columns import Floats, Ints, Mask, Tabular, numbered
 from gputop.analysis.evidence.evidence import Column, Evidence
 
-SMALL_READ = 64 << 10  # bytes; up to here a copy to the host looks at a result, whenever it comes
+SMALL_READ = 64 << 10  # bytes; up to here a copy to the host reads a result, at any time
 _BINS = 2  # of copies' sizes, in each power of two
 _FEW = 0.005  # part of the copies; a size that so few have joins no two groups of sizes
 _LAUNCHED = 0.01  # part of the operations
@@ -22,7 +22,7 @@ _CODE_BITS, _CLASS_BITS = 20, 8
 
 
 class EnqueuedWork(IntEnum):
-    """What sort of thing a symbol stands for."""
+    """The sort of a symbol."""
 
     KERNEL = 0
     SEND = 1  # a copy to the device
@@ -41,10 +41,10 @@ class WorkSequence(Tabular):
     Attributes:
         rows: Its row in the calls.
         begin, end: Of its call, ns.
-        symbol: What it is, as a number from 0.
-        since: When the process was done with what it did before it, waits included, ns.
-        waited: Whether the next thing that the process does is to wait or to read a result.
-        work: ``Work`` of each symbol.
+        symbol: Its identity, as a number from 0.
+        since: The end of the process's calls before it, waits included, ns.
+        waited: True if the process then waits or reads a result.
+        work: ``EnqueuedWork`` of each symbol.
     """
 
     rows: Ints
@@ -60,20 +60,20 @@ class WorkSequence(Tabular):
         return len(self.rows)
 
     def launches(self) -> bool:
-        """Whether it is not only copies that the process gives the GPU."""
+        """Return True if the process enqueues more than copies."""
         kinds = (EnqueuedWork.KERNEL, EnqueuedWork.GRAPH, EnqueuedWork.COLLECTIVE)
         counts = np.bincount(self.work[self.symbol], minlength=len(EnqueuedWork))
         return bool(counts[list(kinds)].sum() > _LAUNCHED * counts.sum())
 
     def part(self, low: int, high: int) -> WorkSequence:
-        """The operations from ``low`` up to ``high``."""
+        """Return the operations from ``low`` up to ``high``."""
         return self.take(slice(low, high))
 
 
 def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False, since_ns: int = 0) -> WorkSequence:
-    """What these threads of one process enqueue; with ``waits`` also where they wait.
+    """Return the work that these threads of one process enqueue; with ``waits``, their waits as well.
 
-    Of a window only what it holds whole counts, from ``since_ns`` on: what is kept of older times is not all.
+    A window counts from ``since_ns`` on: of older times not all is kept.
     """
     rows = rows_of(evidence, threads)
     rows = rows[evidence.calls["begin"][rows] >= since_ns]
@@ -97,7 +97,7 @@ def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False, since_ns
 
 
 def rows_of(evidence: Evidence, threads: Ints) -> Ints:
-    """The rows of some threads' calls."""
+    """Return the rows of some threads' calls."""
     column = evidence.calls["row"]
     low, high = np.searchsorted(column, threads), np.searchsorted(column, threads, side="right")
     parts = [np.arange(first, last) for first, last in zip(low.tolist(), high.tolist(), strict=True)]
@@ -114,7 +114,7 @@ _OF_GROUP[Group.COLLECTIVE] = EnqueuedWork.COLLECTIVE
 
 
 def _work(evidence: Evidence, rows: Ints) -> npt.NDArray[np.uint8]:
-    """``Work`` of each call, ``_NOTHING`` of those that are neither work nor wait."""
+    """Return the ``EnqueuedWork`` of each call, ``_NOTHING`` of those that are neither work nor wait."""
     calls = evidence.calls
     groups, roles = evidence.group(calls).take(rows), evidence.role(calls).take(rows)
     work = _OF_GROUP.take(groups)
@@ -131,7 +131,7 @@ def _work(evidence: Evidence, rows: Ints) -> npt.NDArray[np.uint8]:
 
 
 def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.NDArray[np.uint8]]:
-    """(symbol of each row, ``Work`` of each symbol)."""
+    """Return (symbol of each row, ``EnqueuedWork`` of each symbol)."""
     calls = evidence.calls
     handled = (work == EnqueuedWork.KERNEL) | (work == EnqueuedWork.GRAPH)
     handle, _values = numbered(np.where(handled, _handles(evidence)[rows], np.uint64(0)))
@@ -148,17 +148,13 @@ def _symbols(evidence: Evidence, rows: Ints, work: Column) -> tuple[Ints, npt.ND
 
 
 def _handles(evidence: Evidence) -> Column:
-    """The kernel or graph of each call; of an imported file, where calls have no handles, by its name."""
-    kernels = kernel_names_of_calls(evidence).astype(np.uint64)
-    return (
-        np.where(evidence.calls["aux"] == 0, kernels, evidence.calls["aux"])
-        if kernels.any()
-        else evidence.calls["aux"]
-    )
+    """Return the kernel or graph of each call; in an imported file, whose calls lack handles, by name."""
+    kernels, handles = kernel_names_of_calls(evidence).astype(np.uint64), evidence.calls["aux"]
+    return np.where(handles == 0, kernels, handles) if kernels.any() else handles
 
 
 def _sizes(size: Ints) -> Ints:
-    """Groups of sizes: batches of varying length are one, where no factor of two between them is missing."""
+    """Return groups of sizes: batches of varying length are one, unless a factor of two lies between them."""
     if not len(size):
         return size
     place = np.floor(np.log2(np.maximum(size, 1)) * _BINS).astype(np.int64)
@@ -168,20 +164,19 @@ def _sizes(size: Ints) -> Ints:
     return numbers
 
 
-# Where a sequence of operations begins again: the shortest period that explains it as well as the best
-# does.
+# The period of a sequence: the shortest that explains it as well as the best one.
 
-SAME = 0.6  # parts are alike when they share this part of what they do (Jaccard index)
-HOLDS = 0.8  # a part that holds this much of what is usual is a step with something else behind it
+SAME = 0.6  # parts are alike when they share this part of their work (Jaccard index)
+HOLDS = 0.8  # a part that holds this much of the usual work is a step with other work behind it
 # so much of the operations and of the time must be explained between the first and the last part
 FILLS = 0.6
 LEAST = 0.2  # so much of all: another loop may come before or behind
 CLOSE = 0.03  # candidates this close to the best are as good as it
 FEWEST = 4  # repetitions
-# what lies between steps, an evaluation now and then, is at most this part of everything; where they neither
-# take an input nor wait they may be layers of a model, and what is between them the rest of it
+# work between steps, an evaluation now and then, is at most this part of everything; steps without input and
+# wait may be layers of a model, and the work between them the rest of it
 BETWEEN, SELDOM = 1 / 3, 0.05
-WHOLE = 0.4  # and a step holds at least this part of the kinds of things that recur
+WHOLE = 0.4  # and a step holds at least this part of the kinds of work that recur
 DEVIATES = 0.85  # a part with an input that shares less than this with the others is where a step begins
 _INPUT = 2  # an input is preferred for where a step begins
 _LOOKED_AT = ((4, 12_000), (3, 48_000), (1, 300_000))  # pieces, and operations in each, until steps fit in
@@ -200,8 +195,8 @@ class Cut:
     """A way to cut a sequence.
 
     Attributes:
-        symbol: Where it begins to occur, a part begins.
-        every: Each occurrence begins a part (a graph is a step by itself), not only the first of a run.
+        symbol: Begins a part.
+        every: True if each occurrence begins a part (a graph is a step), not only the first of a run.
         usual: The symbols that most parts hold.
         score: The part of everything that is explained.
         length: Operations in a part.
@@ -249,7 +244,7 @@ class _Tried:
 
 
 def choose(sequence: WorkSequence, *, launches: bool) -> Cut | None:
-    """The way that fits; None when it repeats nothing. With ``launches``, copies alone are no step."""
+    """Return the cut that fits; None where nothing repeats. With ``launches``, copies alone are no step."""
     size = len(sequence)
     if size < FEWEST:
         return None
@@ -267,7 +262,7 @@ def choose(sequence: WorkSequence, *, launches: bool) -> Cut | None:
 
 
 def heads_of(symbol: Ints, wanted: int, *, every: bool) -> Ints:
-    """Where the parts begin."""
+    """Return the rows at which parts begin."""
     here = symbol == wanted
     if not every:
         here[1:] &= ~here[:-1].copy()
@@ -309,18 +304,14 @@ def _best(sample: _Sample) -> _Tried | None:
     good = [one for one in tried if one.score >= most - CLOSE]
     good = [one for one in good if not _inside(sample, one, good)]
     shortest = max(good, key=lambda one: one.parts)
+
     # of all that begin as often, the step begins where nothing else lies between them, where most of them are
-    # whole, where the host was longest at something else, and first
-    return max(
-        (one for one in good if one.parts * _SPREAD >= shortest.parts),
-        key=lambda one: (
-            one.alone,
-            one.parts,
-            one.pause * (_INPUT if _sends(sample, one) else 1),
-            one.score,
-            -int(one.heads[0]),
-        ),
-    )
+    # whole, after the longest pause, and first
+    def order(one: _Tried) -> tuple[bool, int, float, float, int]:
+        pause = one.pause * (_INPUT if _sends(sample, one) else 1)
+        return one.alone, one.parts, pause, one.score, -int(one.heads[0])
+
+    return max((one for one in good if one.parts * _SPREAD >= shortest.parts), key=order)
 
 
 def _sends(sample: _Sample, one: _Tried) -> bool:
@@ -328,9 +319,9 @@ def _sends(sample: _Sample, one: _Tried) -> bool:
 
 
 def _inside(sample: _Sample, one: _Tried, good: list[_Tried]) -> bool:
-    """Layers of a model are alike, too: a loop is inside a step where only those parts differ that begin one.
+    """Return True for a loop inside a step, as over layers: its parts differ only where a step begins.
 
-    They are those with an input; in a program without inputs those that wait, where the others do not.
+    These are the parts with an input; in a program without inputs those that wait, where the others do not.
     """
     outer = [other for other in good if other.parts * _INNER < one.parts]
     inputs = [other for other in outer if _sends(sample, other)]
@@ -346,7 +337,7 @@ def _inside(sample: _Sample, one: _Tried, good: list[_Tried]) -> bool:
 
 
 def _candidates(sample: _Sample) -> list[tuple[int, bool, Ints]]:
-    """(number, every, heads) of what recurs, a few for each number of times."""
+    """Return (number, every, heads) of symbols that recur, a few for each number of times."""
     size = len(sample.name) - 1
     order = np.argsort(sample.symbol, kind="stable")
     bounds = np.searchsorted(sample.symbol[order], np.arange(size + 1))
@@ -402,7 +393,7 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
     found = step & whole
     if np.count_nonzero(found) < FEWEST - 1:
         return None
-    # what comes behind every step is part of it, and what comes now and then is not
+    # work behind every step is part of it, work now and then is not
     seldom = bool(np.count_nonzero(found[:-1] & ~step[1:]) <= 0.5 * np.count_nonzero(found))
     main = seldom and len(usual) >= WHOLE * (kinds - 1)
     by_size = _Weighed.of(alike[whole], holds[whole], size[whole].astype(np.float64), float(len(sample)))
@@ -419,14 +410,14 @@ def _try(sample: _Sample, number: int, every: bool, heads: Ints) -> _Tried | Non
 
 
 def _enqueues(sample: _Sample, usual: Ints) -> bool:
-    """A loop of copies is no step of a program that launches: it moves parameters before the first."""
+    """Return False for a loop of copies in a program that launches: it moves parameters before a step."""
     return not sample.launches or bool(np.isin(sample.work[usual], _LAUNCHES).any())
 
 
 def likeness(does: npt.NDArray[np.float32], usual: Ints, rare: Ints | int = 0) -> tuple[Floats, Floats]:
-    """Of each part: the Jaccard index with what is usual, and how much of that it holds.
+    """Return for each part the Jaccard index with the usual symbols, and how many of these it holds.
 
-    ``rare`` are things that nothing else does, how many in each part.
+    ``rare`` is the number of symbols in each part that occur nowhere else.
     """
     shared = does[:, usual].sum(axis=1).astype(np.float64)
     every = does.sum(axis=1) + rare + len(usual) - shared
@@ -438,11 +429,11 @@ class _Weighed:
     """A weight of everything: operations, or time.
 
     Attributes:
-        alike: In parts that are alike, each by how much it is; ``usual`` is that of a usual part.
-        more: In parts with something else behind a step, as much as that step.
-        between: What else there is between the first and the last part.
+        alike: In parts that are alike, each by its likeness.
+        more: In parts with other work behind a step, as much as that step.
+        between: The rest between the first and the last part.
         own: All from the first to the last part.
-        everything: All. An incomplete part at either end is no finding.
+        everything: All, but for an incomplete part at either end.
     """
 
     alike: float
@@ -462,9 +453,6 @@ class _Weighed:
         return cls(float((weight * alike)[same].sum()), more, between, own, everything)
 
     def explained(self, *, little: bool) -> tuple[float, float]:
-        """(of everything, of its own): what lies between steps counts for nothing where it is little."""
-        if little:
-            matched, without = self.alike + self.more, self.between
-        else:
-            matched, without = self.alike, 0.0
+        """Return the explained share (of everything, of its own); ``little`` ignores work between steps."""
+        matched, without = (self.alike + self.more, self.between) if little else (self.alike, 0.0)
         return matched / max(self.everything - without, 1e-9), matched / max(self.own - without, 1e-9)

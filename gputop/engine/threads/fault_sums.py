@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
-from gputop.documents.stats_schema import MachineJson
+from gputop.documents.shared_schema import MachineJson
 from gputop.engine.accumulator import Part, add_pairs
 from gputop.engine.fork_state import packed, unpacked
 from gputop.format import format_count, format_ns
