@@ -11,7 +11,7 @@ from typing import Any
 from unittest.mock import patch
 
 from textual import events
-from textual.app import App
+from textual.app import App, ScreenStackError
 from textual.message import Message
 from textual.pilot import Pilot
 from textual.screen import ModalScreen
@@ -28,6 +28,9 @@ Screen = tuple[GputopApp, fake.FakeFeed, Pilot[int]]
 Work = Callable[[], Awaitable[Any]]
 
 
+_WAITS = "Pilot._wait_for_screen"  # the callbacks with which it asks each widget
+
+
 class Handled:
     """How many messages widgets have begun to handle, but for the clock's and the pilot's own."""
 
@@ -37,8 +40,10 @@ class Handled:
 
     def __call__(self, message: Message) -> None:
         """A message arrives at a widget."""
-        asked = isinstance(message, events.Callback) and "Pilot._wait_for_screen" in repr(message.callback)
-        if not asked and not isinstance(message, events.Timer):
+        callback = getattr(message.callback, "func", None) if isinstance(message, events.Callback) else None
+        if not getattr(callback, "__qualname__", "").startswith(_WAITS) and not isinstance(
+            message, events.Timer
+        ):
             self.number += 1
 
 
@@ -54,16 +59,20 @@ class PatientPilot(Pilot[Any]):
         """Of a program whose messages are counted."""
         super().__init__(app)
         self._handled = handled
+        self._pressing = False
 
     async def press(self, *keys: str) -> None:
         """Keys, each when the one before it has done what it does."""
         for key in keys:
+            self._pressing = True  # its own wait costs as much again
             await super().press(key)
+            self._pressing = False
             await self._at_rest()
 
     async def pause(self, delay: float | None = None) -> None:
         """Until all is done and drawn."""
-        await super().pause(delay)
+        if delay is not None:
+            await super().pause(delay)
         await self._at_rest()
 
     async def _at_rest(self) -> None:
@@ -74,7 +83,8 @@ class PatientPilot(Pilot[Any]):
 
     async def _wait_for_screen(self, timeout: float = 60.0) -> bool:
         """Until no widget has anything to do, or after fifty rounds: some screens never rest."""
-        for _round in range(50):
+        for _round in range(0 if self._pressing else 50):
+            await self._emptied()
             before = self._handled.number
             if not await super()._wait_for_screen(timeout):
                 return False
@@ -87,6 +97,17 @@ class PatientPilot(Pilot[Any]):
             ):
                 break
         return True
+
+    async def _emptied(self) -> None:
+        """What is queued is begun, which costs less than a round that asks each widget."""
+        for _turn in range(50):
+            await asyncio.sleep(0)
+            try:
+                widgets = self.app.screen.walk_children(with_self=True)
+            except ScreenStackError:  # it has ended
+                return
+            if all(widget._message_queue.empty() for widget in (self.app, *widgets)):
+                return
 
 
 async def _no_matter(*_times: float) -> None:
