@@ -13,21 +13,13 @@ from probes.ebpf.build import compiler
 
 @dataclass(frozen=True, slots=True)
 class Bcc:
-    """The bcc installation.
+    """The bcc installation."""
 
-    Attributes:
-        path: Folder of the Python module, or ``""``.
-        version: Its version, or ``""``.
-        library: The native library behind it, or ``""``.
-        error: Why it cannot be used, or ``""``.
-        unrelated: Folder of another package named bcc in this interpreter's path, or ``""``.
-    """
-
-    path: str
-    version: str
-    library: str
-    error: str
-    unrelated: str
+    path: str  # folder of the Python module, or ``""``
+    version: str  # its version, or ``""``
+    library: str  # the native library behind it, or ``""``
+    error: str  # why it cannot be used, or ``""``
+    unrelated: str  # folder of another package named bcc in this interpreter's path, or ``""``
 
 
 def find_unrelated(search: list[str] | None = None) -> str:

@@ -19,29 +19,17 @@ _MOUNTS = Path("/proc/self/mounts")
 
 @dataclass(frozen=True, slots=True)
 class KernelCheck:
-    """Properties of the kernel.
+    """Properties of the kernel."""
 
-    Attributes:
-        release: ``uname -r``.
-        architecture: ``uname -m``.
-        path: Attach method: ``uprobe_multi``, ``perf``, ``untried`` (rights are missing) or ``none``.
-        problem: Why there is none, or ``""``.
-        forced: Value of ``GPUTOP_ATTACH``, or ``""``.
-        btf: Path of the type information.
-        btf_error: Why it is of no use; ``""`` when it is complete, or when the kernel is too old anyway.
-        sys_masked: /sys/kernel is hidden, as in many containers.
-        tracefs: Its mount point, or ``""``.
-    """
-
-    release: str
-    architecture: str
-    path: str
-    problem: str
-    forced: str
-    btf: str
-    btf_error: str
-    sys_masked: bool
-    tracefs: str
+    release: str  # ``uname -r``
+    architecture: str  # ``uname -m``
+    path: str  # attach method: ``uprobe_multi``, ``perf``, ``untried`` (rights are missing) or ``none``
+    problem: str  # why there is none, or ``""``
+    forced: str  # value of ``GPUTOP_ATTACH``, or ``""``
+    btf: str  # path of the type information
+    btf_error: str  # why it is of no use; ``""`` when it is complete, or when the kernel is too old anyway
+    sys_masked: bool  # /sys/kernel is hidden, as in many containers
+    tracefs: str  # its mount point, or ``""``
 
 
 def _attach_path(release: str, environment: Mapping[str, str]) -> tuple[str, str]:

@@ -21,44 +21,26 @@ _FEW = 8  # process numbers in a line
 
 @dataclass(frozen=True, slots=True)
 class Symbol:
-    """A traced function.
+    """A traced function."""
 
-    Attributes:
-        name: Exported name.
-        offset: Probe site in the file.
-        cheap: Whether the kernel emulates the instruction there; else each hit is single-stepped.
-        hits: Counted since the check attached; None if not counted.
-        minimal: Traced even without uprobe_multi, where probes are expensive.
-    """
-
-    name: str
-    offset: int
-    cheap: bool
-    hits: int | None = None
-    minimal: bool = False
+    name: str  # exported name
+    offset: int  # probe site in the file
+    cheap: bool  # whether the kernel emulates the instruction there; else each hit is single-stepped
+    hits: int | None = None  # counted since the check attached; None if not counted
+    minimal: bool = False  # traced even without uprobe_multi, where probes are expensive
 
 
 @dataclass(frozen=True, slots=True)
 class SelfHit:
-    """The check's own calls of a function of the library.
+    """The check's own calls of a function of the library."""
 
-    Attributes:
-        symbol: The function.
-        calls: Number of calls.
-        counted: Number of hits of its probe.
-        error: Why it was not called, or ``""``.
-        refused: Not called because the kernel refused the probe.
-        withheld: Not called because the library is writable by other users.
-        gone: No probe because the file has vanished: its process may have ended.
-    """
-
-    symbol: str
-    calls: int
-    counted: int
-    error: str = ""
-    refused: bool = False
-    withheld: bool = False
-    gone: bool = False
+    symbol: str  # the function
+    calls: int  # number of calls
+    counted: int  # number of hits of its probe
+    error: str = ""  # why it was not called, or ``""``
+    refused: bool = False  # not called because the kernel refused the probe
+    withheld: bool = False  # not called because the library is writable by other users
+    gone: bool = False  # no probe because the file has vanished: its process may have ended
 
     @property
     def seen(self) -> bool:
@@ -68,33 +50,20 @@ class SelfHit:
 
 @dataclass(frozen=True, slots=True)
 class LibraryCheck:
-    """A library file.
+    """A library file."""
 
-    Attributes:
-        target: The file.
-        pids: Processes that have it mapped.
-        build_id: GNU build id, or ``""``.
-        soname: DT_SONAME, or ``""``.
-        linkage: ``shared``, ``static`` (the runtime within an executable) or ``static, stripped``.
-        symbols: Its traced functions.
-        witness: The harmless function that the check calls; None if the library does not have it.
-        error: Why it cannot be probed, or ``""``.
-        gone: The error is that the file has vanished, as when its process has ended.
-        version: The library's own version number, or ``""``.
-        self_hit: None if not tried.
-    """
-
-    target: libraries.Target
-    pids: tuple[int, ...]
-    build_id: str = ""
-    soname: str = ""
-    linkage: str = SHARED
-    symbols: tuple[Symbol, ...] = ()
+    target: libraries.Target  # the file
+    pids: tuple[int, ...]  # processes that have it mapped
+    build_id: str = ""  # GNU build id, or ``""``
+    soname: str = ""  # DT_SONAME, or ``""``
+    linkage: str = SHARED  # ``shared``, ``static`` (the runtime within an executable) or ``static, stripped``
+    symbols: tuple[Symbol, ...] = ()  # its traced functions
+    # the harmless function that the check calls; None if the library does not have it
     witness: Symbol | None = None
-    error: str = ""
-    gone: bool = False
-    version: str = ""
-    self_hit: SelfHit | None = field(default=None)
+    error: str = ""  # why it cannot be probed, or ``""``
+    gone: bool = False  # the error is that the file has vanished, as when its process has ended
+    version: str = ""  # the library's own version number, or ``""``
+    self_hit: SelfHit | None = field(default=None)  # None if not tried
 
 
 def find(

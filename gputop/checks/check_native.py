@@ -16,19 +16,12 @@ _KEEPS = 0.5  # share of the sampled functions
 
 @dataclass(frozen=True, slots=True)
 class ProgramCheck:
-    """A program's file.
+    """A program's file."""
 
-    Attributes:
-        path: Path, as its processes see it.
-        pids: Its processes.
-        functions: Number of functions with names.
-        keeping: Share of them that keeps a frame pointer, 0 to 1.
-    """
-
-    path: str
-    pids: tuple[int, ...]
-    functions: int
-    keeping: float
+    path: str  # path, as its processes see it
+    pids: tuple[int, ...]  # its processes
+    functions: int  # number of functions with names
+    keeping: float  # share of them that keeps a frame pointer, 0 to 1
 
 
 def find(pids: Iterable[int]) -> list[ProgramCheck]:

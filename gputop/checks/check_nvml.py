@@ -27,19 +27,12 @@ class GpuCheck:
 
 @dataclass(frozen=True, slots=True)
 class Nvml:
-    """NVML and its GPUs.
+    """NVML and its GPUs."""
 
-    Attributes:
-        library: Its path, or ``""``.
-        driver: Version of the driver, or ``""``.
-        gpus: The GPUs.
-        error: Why there are no figures, or ``""``.
-    """
-
-    library: str
-    driver: str
-    gpus: tuple[GpuCheck, ...]
-    error: str
+    library: str  # its path, or ``""``
+    driver: str  # version of the driver, or ``""``
+    gpus: tuple[GpuCheck, ...]  # the GPUs
+    error: str  # why there are no figures, or ``""``
 
 
 def read_nvml(library: Path | None = None) -> Nvml:

@@ -34,23 +34,15 @@ _ASCII_GLYPHS = {OK: "+", MISSING: "x", NOTE: "-"}
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Scope of a check.
+    """Scope of a check."""
 
-    Attributes:
-        pids: Only libraries of these processes; None for all.
-        seconds: Shortest time in which hits are counted.
-        environment: For the library search path.
-        interpreters: Prefixes of Python installations whose CUDA wheels count as installed.
-        nvml_library: NVML library to load instead of the system's.
-        call_all: Also call libraries writable by non-root users.
-    """
-
-    pids: tuple[int, ...] | None
-    seconds: float
-    environment: Mapping[str, str]
+    pids: tuple[int, ...] | None  # only libraries of these processes; None for all
+    seconds: float  # shortest time in which hits are counted
+    environment: Mapping[str, str]  # for the library search path
+    # prefixes of Python installations whose CUDA wheels count as installed
     interpreters: tuple[Path, ...] = ()
-    nvml_library: Path | None = None
-    call_all: bool = False
+    nvml_library: Path | None = None  # NVML library to load instead of the system's
+    call_all: bool = False  # also call libraries writable by non-root users
 
 
 @dataclass(frozen=True, slots=True)

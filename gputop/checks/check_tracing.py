@@ -54,31 +54,18 @@ _MS = 1e3
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """Result of the trial.
+    """Result of the trial."""
 
-    Attributes:
-        tried: False if it was known beforehand that tracing cannot work.
-        loaded_ms: Time of loading, with compiling if needed; None when it failed.
-        cached: The programs had been compiled at an earlier start.
-        cache: Folder of compiled programs, or ``""``.
-        cache_problem: Why they are not cached, or ``""``.
-        tracepoints: Scheduler tracepoints attached.
-        refusals: Libraries that the kernel or gputop refused, a sentence each.
-        error: Why the programs are not loaded or attached, or ``""``.
-        log: Messages of bcc, the kernel's verifier and libraries.
-        libc: The self-hit in the C library, tried if there is no other library.
-    """
-
-    tried: bool
-    loaded_ms: float | None = None
-    cached: bool = False
-    cache: str = ""
-    cache_problem: str = ""
-    tracepoints: int = 0
-    refusals: tuple[str, ...] = ()
-    error: str = ""
-    log: tuple[str, ...] = ()
-    libc: SelfHit | None = None
+    tried: bool  # False if it was known beforehand that tracing cannot work
+    loaded_ms: float | None = None  # time of loading, with compiling if needed; None when it failed
+    cached: bool = False  # the programs had been compiled at an earlier start
+    cache: str = ""  # folder of compiled programs, or ``""``
+    cache_problem: str = ""  # why they are not cached, or ``""``
+    tracepoints: int = 0  # scheduler tracepoints attached
+    refusals: tuple[str, ...] = ()  # libraries that the kernel or gputop refused, a sentence each
+    error: str = ""  # why the programs are not loaded or attached, or ``""``
+    log: tuple[str, ...] = ()  # messages of bcc, the kernel's verifier and libraries
+    libc: SelfHit | None = None  # the self-hit in the C library, tried if there is no other library
 
 
 @dataclass(frozen=True, slots=True)

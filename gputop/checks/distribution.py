@@ -21,17 +21,11 @@ _DRIVERS = {
 
 @dataclass(frozen=True, slots=True)
 class Distribution:
-    """A Linux distribution.
+    """A Linux distribution."""
 
-    Attributes:
-        name: Full name, for instance ``Debian GNU/Linux 12 (bookworm)``.
-        install_bcc: Command that installs bcc.
-        install_driver: Command that installs NVIDIA's driver.
-    """
-
-    name: str
-    install_bcc: str
-    install_driver: str
+    name: str  # full name, for instance ``Debian GNU/Linux 12 (bookworm)``
+    install_bcc: str  # command that installs bcc
+    install_driver: str  # command that installs NVIDIA's driver
 
 
 def read_distribution(path: Path | None = None) -> Distribution:

@@ -10,19 +10,12 @@ OK, MISSING, NOTE = "ok", "missing", "note"
 
 @dataclass(frozen=True, slots=True)
 class Fact:
-    """A fact of the machine.
+    """A fact of the machine."""
 
-    Attributes:
-        status: ``ok``, ``missing`` (something does not work without it) or ``note``.
-        text: The fact, as a part of a sentence.
-        fix: Command or change that helps; present with nearly every ``missing``.
-        blocks: Whether live tracing is impossible because of it.
-    """
-
-    status: str
-    text: str
-    fix: str = ""
-    blocks: bool = False
+    status: str  # ``ok``, ``missing`` (something does not work without it) or ``note``
+    text: str  # the fact, as a part of a sentence
+    fix: str = ""  # command or change that helps; present with nearly every ``missing``
+    blocks: bool = False  # whether live tracing is impossible because of it
 
 
 def ok(text: str) -> Fact:
@@ -42,19 +35,12 @@ def missing(text: str, fix: str, *, blocks: bool = True) -> Fact:
 
 @dataclass(frozen=True, slots=True)
 class Section:
-    """A family of facts.
+    """A family of facts."""
 
-    Attributes:
-        name: Its heading, and its key in the JSON.
-        facts: Its lines.
-        data: The same for programs: plain data.
-        details: Lines that only ``-v`` shows.
-    """
-
-    name: str
-    facts: tuple[Fact, ...]
-    data: Any
-    details: tuple[str, ...] = ()
+    name: str  # its heading, and its key in the JSON
+    facts: tuple[Fact, ...]  # its lines
+    data: Any  # the same for programs: plain data
+    details: tuple[str, ...] = ()  # lines that only ``-v`` shows
 
     @property
     def blocks(self) -> bool:

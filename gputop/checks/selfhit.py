@@ -39,19 +39,12 @@ SYMBOLS = {
 
 @dataclass(frozen=True, slots=True)
 class SelfCall:
-    """Result of the child.
+    """Result of the child."""
 
-    Attributes:
-        calls: Calls made, 0 when the library could not be loaded.
-        version: The function's result, 0 if none.
-        error: Why no call was made, or ``""``.
-        withheld: Not loaded because other users may have written it.
-    """
-
-    calls: int
-    version: int
-    error: str
-    withheld: bool = False
+    calls: int  # calls made, 0 when the library could not be loaded
+    version: int  # the function's result, 0 if none
+    error: str  # why no call was made, or ``""``
+    withheld: bool = False  # not loaded because other users may have written it
 
 
 def call(

@@ -20,25 +20,17 @@ UNEXPLAINED = "not explained"
 
 @dataclass(frozen=True, slots=True)
 class IdlePieces:
-    """Pieces of GPU idle time, those of one GPU by begin and disjoint.
+    """Pieces of GPU idle time, those of one GPU by begin and disjoint."""
 
-    Attributes:
-        gpu: Label of the GPU of each.
-        begin, end: CLOCK_MONOTONIC, ns.
-        cause: ``C12``, or ``""`` without one.
-        title: Title of the cause.
-        level: ``proved``, ``strong`` (proved under an assumption) or ``estimated``.
-        tid: The thread at the end of its chain.
-    """
-
-    gpu: list[str]
+    gpu: list[str]  # label of the GPU of each
+    # begin, end: CLOCK_MONOTONIC, ns
     begin: npt.NDArray[np.int64]
     end: npt.NDArray[np.int64]
-    cause: list[str]
-    title: list[str]
-    level: list[str]
+    cause: list[str]  # ``C12``, or ``""`` without one
+    title: list[str]  # title of the cause
+    level: list[str]  # ``proved``, ``strong`` (proved under an assumption) or ``estimated``
     pid: npt.NDArray[np.int64]
-    tid: npt.NDArray[np.int64]
+    tid: npt.NDArray[np.int64]  # the thread at the end of its chain
 
 
 @dataclass(frozen=True, slots=True)

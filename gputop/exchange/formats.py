@@ -20,14 +20,10 @@ from gputop.files.output_files import new_file, new_folder
 
 @dataclass(frozen=True, slots=True)
 class Format:
-    """An output format.
+    """An output format."""
 
-    Attributes:
-        opened_by: How to open it, with ``{}`` for the output's path.
-        write: Writes the file; None: a folder with a file for each table.
-    """
-
-    opened_by: str
+    opened_by: str  # how to open it, with ``{}`` for the output's path
+    # writes the file; None: a folder with a file for each table
     write: Callable[[Session, BinaryIO, Progress], None] | None = None
 
 

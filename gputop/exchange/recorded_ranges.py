@@ -18,11 +18,7 @@ Column = npt.NDArray[Any]
 
 
 class RecordedRanges:
-    """The ranges of a recording.
-
-    Attributes:
-        rows, texts: All of them by begin, those of threads and of whole processes.
-    """
+    """The ranges of a recording."""
 
     def __init__(self, reader: SessionReader) -> None:
         """Read them.
@@ -34,6 +30,7 @@ class RecordedRanges:
         for sample in reader.samples(ACTIVITY):
             gathered.consume(sample.data, RANGE, SPAN)
         known = gathered.table()
+        # rows, texts: all of them by begin, those of threads and of whole processes
         self.rows: Table = known.rows
         self.texts = known.texts
         self._ranges = NamedRanges(known)

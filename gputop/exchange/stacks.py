@@ -31,23 +31,14 @@ _WORK = np.dtype(
 
 @dataclass(frozen=True, slots=True)
 class StackTime:
-    """Time of one stack.
+    """Time of one stack."""
 
-    Attributes:
-        pid: The process.
-        what: The called function, or ``off-CPU`` for waits between two calls.
-        frames: From the innermost on; empty if unknown.
-        count: Calls or waits.
-        ns: Their time.
-        ranges: The program's ranges around it, outer to inner, as one path; "" for none.
-    """
-
-    pid: int
-    what: str
-    frames: tuple[Line, ...]
-    count: int
-    ns: int
-    ranges: str = ""
+    pid: int  # the process
+    what: str  # the called function, or ``off-CPU`` for waits between two calls
+    frames: tuple[Line, ...]  # from the innermost on; empty if unknown
+    count: int  # calls or waits
+    ns: int  # their time
+    ranges: str = ""  # the program's ranges around it, outer to inner, as one path; "" for none
 
 
 @dataclass(frozen=True, slots=True)

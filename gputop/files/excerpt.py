@@ -23,17 +23,11 @@ from replay.state_snapshot import FactBook
 
 @dataclass(frozen=True, slots=True)
 class CutResult:
-    """Extent of an excerpt.
+    """Extent of an excerpt."""
 
-    Attributes:
-        start_ns: Its start mark, ns from the start of the whole.
-        end_ns: Its last mark.
-        records: Records in it.
-    """
-
-    start_ns: int
-    end_ns: int
-    records: int
+    start_ns: int  # its start mark, ns from the start of the whole
+    end_ns: int  # its last mark
+    records: int  # records in it
 
 
 def cut(

@@ -49,14 +49,10 @@ _PSEUDONYM: Final = re.compile(r"(host|user|command|container|pod|other|folder|f
 
 
 class Redactor:
-    """Replaces names in items by pseudonyms, and remembers them.
-
-    Attributes:
-        pseudonyms: Of names that must not remain anywhere: host, users, command lines, containers,
-            other processes.
-    """
+    """Replaces names in items by pseudonyms, and remembers them."""
 
     def __init__(self) -> None:
+        # of names that must not remain anywhere: host, users, command lines, containers, other processes
         self.pseudonyms: dict[str, str] = {}
         self._files: dict[str, str] = {}  # names of files, with their endings
         self._folders: dict[str, str] = {}

@@ -12,19 +12,12 @@ from probes.source import MARK, PROBLEM, Sample
 
 @dataclass(frozen=True, slots=True)
 class Verification:
-    """Result of reading a whole file.
+    """Result of reading a whole file."""
 
-    Attributes:
-        frames: Intact marks.
-        records: Intact records.
-        samples: Intact samples, marks among them.
-        problems: Damaged or missing parts, a sentence each; empty: the file is intact.
-    """
-
-    frames: int
-    records: int
-    samples: int
-    problems: tuple[str, ...]
+    frames: int  # intact marks
+    records: int  # intact records
+    samples: int  # intact samples, marks among them
+    problems: tuple[str, ...]  # damaged or missing parts, a sentence each; empty: the file is intact
 
 
 def damage_of(session: Session, time_ns: int, where: str = "") -> list[Sample]:

@@ -38,41 +38,29 @@ _LOSSES: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Recorded:
-    """A session in a lake.
+    """A session in a lake."""
 
-    Attributes:
-        id: SHA-256 of its file's content.
-        path: Path of the file when it was ingested.
-        kind: The class of the verdict; None: there is none.
-        gpu_ns: Explained GPU time; 0 for recordings of sums only.
-    """
-
-    id: str
-    path: str
+    id: str  # SHA-256 of its file's content
+    path: str  # path of the file when it was ingested
     host: str | None
     start_wall_ns: int
     duration_ns: int
-    kind: str | None
+    kind: str | None  # the class of the verdict; None: there is none
     verdict: str
-    gpu_ns: int
+    gpu_ns: int  # explained GPU time; 0 for recordings of sums only
     lost_events: int
 
 
 @dataclass(slots=True)
 class SessionGroup:
-    """Sessions of a job, of one of its ranks, or a single one of these.
+    """Sessions of a job, of one of its ranks, or a single one of these."""
 
-    Attributes:
-        job, rank: Common to them; None: unknown.
-        sessions: By id.
-        ranks: Ranks among them.
-        lost_ns: GPU time lost in idle findings of these processes, by cause.
-    """
-
+    # job, rank: common to them; None: unknown
     job: str | None
     rank: int | None = None
-    sessions: dict[str, Recorded] = field(default_factory=dict)
-    ranks: set[int] = field(default_factory=set)
+    sessions: dict[str, Recorded] = field(default_factory=dict)  # by id
+    ranks: set[int] = field(default_factory=set)  # ranks among them
+    # GPU time lost in idle findings of these processes, by cause
     lost_ns: Counter[str] = field(default_factory=Counter)
 
     @property

@@ -48,32 +48,20 @@ _LOG = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Task:
-    """A recording to explain: names only, no content.
+    """A recording to explain: names only, no content."""
 
-    Attributes:
-        path: A file, a folder of segments, or the URL of one.
-        session_id: Hash of its content; None for a URL, which is hashed when fetched.
-        version: The storage's version of a URL's content; None for a file.
-        segments: URLs of its segments.
-    """
-
-    path: str
-    session_id: str | None = None
-    version: str | None = None
-    segments: tuple[str, ...] = ()
+    path: str  # a file, a folder of segments, or the URL of one
+    session_id: str | None = None  # hash of its content; None for a URL, which is hashed when fetched
+    version: str | None = None  # the storage's version of a URL's content; None for a file
+    segments: tuple[str, ...] = ()  # URLs of its segments
 
 
 @dataclass(frozen=True, slots=True)
 class ExplainOutcome:
-    """Result of one recording.
+    """Result of one recording."""
 
-    Attributes:
-        rows: By table; ``sessions`` is empty if it cannot be explained.
-        session_id: Hash of its content; None if it is to be tried again.
-    """
-
-    rows: Mapping[str, tuple[Row, ...]]
-    session_id: str | None = None
+    rows: Mapping[str, tuple[Row, ...]]  # by table; ``sessions`` is empty if it cannot be explained
+    session_id: str | None = None  # hash of its content; None if it is to be tried again
 
 
 def content_hash(path: str) -> str:

@@ -22,19 +22,13 @@ _MANY = {
 
 @dataclass(frozen=True, slots=True)
 class Ingested:
-    """Result of a run, in files.
+    """Result of a run, in files."""
 
-    Attributes:
-        explained: Newly ingested.
-        known: Content already in the lake, or duplicate.
-        problems: Rows of torn, lossy or unreadable files; of unreadable ones nothing else is known.
-        left: Not processed because of an interrupt.
-    """
-
-    explained: int
-    known: int
+    explained: int  # newly ingested
+    known: int  # content already in the lake, or duplicate
+    # rows of torn, lossy or unreadable files; of unreadable ones nothing else is known
     problems: tuple[Row, ...]
-    left: int = 0
+    left: int = 0  # not processed because of an interrupt
 
 
 def ingest(

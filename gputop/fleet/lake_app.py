@@ -47,15 +47,11 @@ Lent = Callable[[], AbstractContextManager[None]]
 
 @dataclass(frozen=True, slots=True)
 class Ways:
-    """Actions that the screen delegates.
+    """Actions that the screen delegates."""
 
-    Attributes:
-        open: Shows a recording in the borrowed terminal; returns an error text, or "".
-        late: Finds late ranks, which may take seconds; raises GputopError.
-    """
-
+    # shows a recording in the borrowed terminal; returns an error text, or ""
     open: Callable[[str, Lent], str]
-    late: Callable[[], Sequence[Late]]
+    late: Callable[[], Sequence[Late]]  # finds late ranks, which may take seconds; raises GputopError
 
 
 class LakeScreen(SureTimers):

@@ -76,44 +76,29 @@ class ImportFileError(GputopError):
 
 @dataclass(slots=True)
 class GatheredTrace:
-    """Content of a trace; times are ns of the source's clock.
+    """Content of a trace; times are ns of the source's clock."""
 
-    Attributes:
-        source: Its tool: ``ingero``, ``kineto``, ``nsys``, ``wprof``.
-        folder: For temporary files; None: the system's.
-        realtime_ns: Offset of its clock to the epoch; None: unknown.
-        calls, frames, activities, work, switches, places: The rows (``CALL_COLUMNS`` and so on).
-        processes: Facts by number, ``name`` among them.
-        threads: (process, name) by thread.
-        strangers: The same of threads without records of their own, which woke others or used their CPU.
-        stacks: Frames by number, the innermost first: (file, line, function).
-        gpus: Facts of GPUs, ``index`` among them.
-        communicators: Ranks by process and number of the group.
-        whole_job: The group of all ranks; 0: unknown.
-        unproved: Why calls prove nothing about an idle GPU; "": they do.
-        header: Further fields of the session file's header.
-        lost: Events that the source counted but did not store, by kind.
-        notes: Limits of this file, in sentences.
-        problems: Faults in the file.
-        contents: Contents of a file with nothing to import, in words.
-    """
-
-    source: str
-    folder: str | None = None
-    realtime_ns: int | None = None
-    processes: dict[int, dict[str, Any]] = field(default_factory=dict)
-    threads: dict[int, tuple[int, str]] = field(default_factory=dict)
+    source: str  # its tool: ``ingero``, ``kineto``, ``nsys``, ``wprof``
+    folder: str | None = None  # for temporary files; None: the system's
+    realtime_ns: int | None = None  # offset of its clock to the epoch; None: unknown
+    processes: dict[int, dict[str, Any]] = field(default_factory=dict)  # facts by number, ``name`` among them
+    threads: dict[int, tuple[int, str]] = field(default_factory=dict)  # (process, name) by thread
+    # the same of threads without records of their own, which woke others or used their CPU
     strangers: dict[int, tuple[int, str]] = field(default_factory=dict)
+    # frames by number, the innermost first: (file, line, function)
     stacks: dict[int, list[tuple[str, int, str]]] = field(default_factory=dict)
-    gpus: list[dict[str, Any]] = field(default_factory=list)
+    gpus: list[dict[str, Any]] = field(default_factory=list)  # facts of GPUs, ``index`` among them
+    # ranks by process and number of the group
     communicators: dict[tuple[int, int], tuple[int, ...]] = field(default_factory=dict)
-    whole_job: int = 0
-    unproved: str = ""
-    header: dict[str, Any] = field(default_factory=dict)
+    whole_job: int = 0  # the group of all ranks; 0: unknown
+    unproved: str = ""  # why calls prove nothing about an idle GPU; "": they do
+    header: dict[str, Any] = field(default_factory=dict)  # further fields of the session file's header
+    # events that the source counted but did not store, by kind
     lost: dict[str, int] = field(default_factory=dict)
-    notes: list[str] = field(default_factory=list)
-    problems: list[str] = field(default_factory=list)
-    contents: str = ""
+    notes: list[str] = field(default_factory=list)  # limits of this file, in sentences
+    problems: list[str] = field(default_factory=list)  # faults in the file
+    contents: str = ""  # contents of a file with nothing to import, in words
+    # calls, frames, activities, work, switches, places: the rows (``CALL_COLUMNS`` and so on)
     calls: Spool = field(init=False)
     frames: Spool = field(init=False)
     activities: Spool = field(init=False)

@@ -26,12 +26,7 @@ _SKIPPED: Final = " \t\r\n,"
 
 
 class JsonEvents:
-    """Reads such a trace once.
-
-    Attributes:
-        beside: Content beside the events; complete after them.
-        controls: Number of control characters in names, which were replaced by spaces.
-    """
+    """Reads such a trace once."""
 
     def __init__(self, path: str, pieces: Iterator[bytes]) -> None:
         """Read up to the first event.
@@ -39,8 +34,8 @@ class JsonEvents:
         Raises:
             ImportFileError: There are no events.
         """
-        self.beside: dict[str, Any] = {}
-        self.controls = 0
+        self.beside: dict[str, Any] = {}  # content beside the events; complete after them
+        self.controls = 0  # number of control characters in names, which were replaced by spaces
         self._path, self._pieces = path, pieces
         self._data = b""
         self._head: bytes | None = None  # none for a list alone

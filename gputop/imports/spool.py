@@ -20,11 +20,7 @@ SAMPLED_ROWS: Final = 64  # one of so many rows is sampled for the distribution 
 
 
 class Spool:
-    """Rows of 64-bit integers, on disk beyond a part.
-
-    Attributes:
-        different: Distinct values of some columns.
-    """
+    """Rows of 64-bit integers, on disk beyond a part."""
 
     def __init__(
         self, columns: Sequence[str], folder: str | None = None, different: Sequence[str] = ()
@@ -37,6 +33,7 @@ class Spool:
             different: Columns whose distinct values are kept.
         """
         self.dtype: Final = np.dtype([(name, "<i8") for name in columns])
+        # distinct values of some columns
         self.different: dict[str, set[int]] = {name: set() for name in different}
         self._width = len(columns)
         self._folder = folder

@@ -40,23 +40,14 @@ _SAME_BOOT_NS: Final = (
 
 @dataclass(frozen=True, slots=True)
 class Clock:
-    """Conversion of a part's clock to that of the whole.
+    """Conversion of a part's clock to that of the whole."""
 
-    Attributes:
-        later_ns: To be added to its times, at ``base_ns``.
-        error_ns: Error bound; None: unknown.
-        how: ``same``, ``collectives`` or ``wall``.
-        basis: Basis of the error, in words.
-        drift: Further addition for each nanosecond since ``base_ns``: a share.
-        base_ns: A moment of the part's clock.
-    """
-
-    later_ns: int
-    error_ns: int | None
-    how: str
-    basis: str
-    drift: float = 0.0
-    base_ns: int = 0
+    later_ns: int  # to be added to its times, at ``base_ns``
+    error_ns: int | None  # error bound; None: unknown
+    how: str  # ``same``, ``collectives`` or ``wall``
+    basis: str  # basis of the error, in words
+    drift: float = 0.0  # further addition for each nanosecond since ``base_ns``: a share
+    base_ns: int = 0  # a moment of the part's clock
 
     def at(self, ns: int) -> int:
         """Convert a moment of the part to the clock of the whole."""
@@ -72,19 +63,12 @@ class Clock:
 
 @dataclass(frozen=True, slots=True)
 class _Bounds:
-    """Bounds of the time to be added, by moments of the second clock.
+    """Bounds of the time to be added, by moments of the second clock."""
 
-    Attributes:
-        least: (moment, lower bound).
-        most: (moment, upper bound).
-        middle: (moment, typical value), by moments.
-        count: Number of collectives.
-    """
-
-    least: tuple[Ints, Ints]
-    most: tuple[Ints, Ints]
-    middle: tuple[Ints, Ints]
-    count: int
+    least: tuple[Ints, Ints]  # (moment, lower bound)
+    most: tuple[Ints, Ints]  # (moment, upper bound)
+    middle: tuple[Ints, Ints]  # (moment, typical value), by moments
+    count: int  # number of collectives
 
 
 @dataclass(frozen=True, slots=True)

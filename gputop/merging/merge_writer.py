@@ -33,18 +33,12 @@ _ALIKE: Final = ("source", "unproved", "states")
 
 @dataclass(frozen=True, slots=True)
 class MergedPart:
-    """One of the recordings.
-
-    Attributes:
-        host: The number of its host, from 0 on.
-        clock: Conversion to the clock of the whole.
-        pids: Processes of its records.
-    """
+    """One of the recordings."""
 
     session: Session
-    host: int
-    clock: Clock
-    pids: frozenset[int]
+    host: int  # the number of its host, from 0 on
+    clock: Clock  # conversion to the clock of the whole
+    pids: frozenset[int]  # processes of its records
 
     @property
     def begin_ns(self) -> int:
@@ -59,17 +53,11 @@ class MergedPart:
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """Result of a merge.
+    """Result of a merge."""
 
-    Attributes:
-        parts: In the order of the paths.
-        records: Records in the new file.
-        duration_ns: Its duration.
-    """
-
-    parts: tuple[MergedPart, ...]
-    records: int
-    duration_ns: int
+    parts: tuple[MergedPart, ...]  # in the order of the paths
+    records: int  # records in the new file
+    duration_ns: int  # its duration
 
 
 def merge(paths: Sequence[str], output: str, progress: Progress = SILENT, *, force: bool = False) -> Merged:

@@ -56,28 +56,18 @@ def most_parts() -> int:
 
 @dataclass(frozen=True, slots=True)
 class PartOffset:
-    """The place of a part in the whole.
+    """The place of a part in the whole."""
 
-    Attributes:
-        part: Its number, from 0 on.
-        parts: Number of parts.
-        host: The number of its host, from 0 on.
-        clock: Conversion to the clock of the whole.
-        asleep_ns, whole_asleep_ns: Offsets of time since boot from its clock, and from the whole's.
-        seen_since_ns: Later begins were observed by its recorder (since boot, by the part's clock).
-        unseen_ns: Upper bound of earlier begins, by the whole's clock.
-        beside: GPUs of its host in other parts, if each part lists only its own.
-    """
-
-    part: int
-    parts: int
-    host: int
-    clock: Clock
+    part: int  # its number, from 0 on
+    parts: int  # number of parts
+    host: int  # the number of its host, from 0 on
+    clock: Clock  # conversion to the clock of the whole
+    # asleep_ns, whole_asleep_ns: offsets of time since boot from its clock, and from the whole's
     asleep_ns: int = 0
     whole_asleep_ns: int = 0
-    seen_since_ns: int = 0
-    unseen_ns: int = 0
-    beside: tuple[GpuData, ...] = ()
+    seen_since_ns: int = 0  # later begins were observed by its recorder (since boot, by the part's clock)
+    unseen_ns: int = 0  # upper bound of earlier begins, by the whole's clock
+    beside: tuple[GpuData, ...] = ()  # GPUs of its host in other parts, if each part lists only its own
 
 
 class Numbering:

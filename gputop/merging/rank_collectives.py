@@ -25,19 +25,12 @@ _OP_SHIFT: Final = 60  # numbers of bytes need fewer bits
 
 @dataclass(frozen=True, slots=True)
 class Rank:
-    """The collectives of one process in one communicator, in order.
+    """The collectives of one process in one communicator, in order."""
 
-    Attributes:
-        what: Function and bytes of each, as one number.
-        begin: Begin of its call.
-        done: When it had certainly ended; FOREVER if no call waited.
-        whole: The first one is the first of the process.
-    """
-
-    what: Ints
-    begin: Ints
-    done: Ints
-    whole: bool
+    what: Ints  # function and bytes of each, as one number
+    begin: Ints  # begin of its call
+    done: Ints  # when it had certainly ended; FOREVER if no call waited
+    whole: bool  # the first one is the first of the process
 
 
 @dataclass(frozen=True, slots=True)

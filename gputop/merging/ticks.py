@@ -23,30 +23,23 @@ _RUNNING: Final = {"off_since": 0, "queued_since": 0, "queue_cpu": 0, "op": -1, 
 
 @dataclass(slots=True)
 class PartReader:
-    """A part while it is read.
+    """A part while it is read."""
 
-    Attributes:
-        items_of: All of its items.
-        begin_ns, end_ns: Its extent, by the clock of the whole.
-        cut: It begins in the middle of a session, at whose mark so many events were ``lost_before``.
-        hole_before, hole_after: Unrecorded time there may concern the whole.
-        mark: Its newest mark.
-        open: Its threads at that mark.
-        items: Items read but not yet yielded, up to the mark ``ahead`` with its threads ``open_ahead``.
-        no_gpus: Stretches in which another part covers its host, for instance its GPUs.
-    """
-
-    items_of: Iterator[Item]
+    items_of: Iterator[Item]  # all of its items
     numbering: Numbering
+    # begin_ns, end_ns: its extent, by the clock of the whole
     begin_ns: int
     end_ns: int
-    cut: bool
+    cut: bool  # it begins in the middle of a session, at whose mark so many events were ``lost_before``
     lost_before: Mapping[str, int]
+    # hole_before, hole_after: unrecorded time there may concern the whole
     hole_before: bool
     hole_after: bool
+    # stretches in which another part covers its host, for instance its GPUs
     no_gpus: Sequence[tuple[int, int]]
-    mark: Sample | None = None
-    open: Sample | None = None
+    mark: Sample | None = None  # its newest mark
+    open: Sample | None = None  # its threads at that mark
+    # items read but not yet yielded, up to the mark ``ahead`` with its threads ``open_ahead``
     items: list[Item] = field(default_factory=list)
     ahead: Sample | None = None
     open_ahead: Sample | None = None

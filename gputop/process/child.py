@@ -66,10 +66,6 @@ class Child:
         output: Descriptor for its standard output and error; None: it has ours. With an output its standard
             input is /dev/null, as it is where our output goes to a pager and our input is the terminal. For
             those that are a terminal it gets a terminal of its own, relayed to it.
-
-    Attributes:
-        pid: Its number, and that of its session and process group.
-        terminal: Its own terminal, or None.
     """
 
     def __init__(
@@ -83,7 +79,7 @@ class Child:
         self._status: int | None = None
         self._raw, self._refused = 0, False
         self._started = self._ended = time.monotonic()
-        self.terminal: ChildTerminal | None = None
+        self.terminal: ChildTerminal | None = None  # its own terminal, or None
         deaf = output is not None or _in_pipeline()
         terminals = ours((output,) if output is not None else (1, 2) if deaf else (1, 2, 0))
         if terminals:  # first of all: what is opened below is none of the relay's business
@@ -91,7 +87,7 @@ class Child:
             self.terminal = ChildTerminal(reads=0 in terminals, shown=terminals[0], owner=owner)
         gate_read, self._gate = os.pipe()
         self._report, report_write = os.pipe()
-        self.pid = os.fork()
+        self.pid = os.fork()  # its number, and that of its session and process group
         if self.pid == 0:
             os.close(self._gate)
             os.close(self._report)

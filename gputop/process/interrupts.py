@@ -19,15 +19,11 @@ ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT)
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal has ended gputop.
-
-    Attributes:
-        status: The exit status, as a shell has it.
-    """
+    """A signal has ended gputop."""
 
     def __init__(self, number: int) -> None:
         super().__init__()
-        self.status = 128 + number
+        self.status = 128 + number  # the exit status, as a shell has it
 
 
 def heeded() -> list[signal.Signals]:

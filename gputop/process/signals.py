@@ -27,19 +27,12 @@ _SLACK_NS = 20_000_000  # procfs counts in ticks of 10 ms, and two clocks are re
 
 @dataclass(frozen=True, slots=True)
 class SignalTarget:
-    """A process that was seen.
+    """A process that was seen."""
 
-    Attributes:
-        pid: Its number.
-        name: Its name, as the kernel has it.
-        user: Whose it is.
-        seen_ns: When it was first seen, CLOCK_MONOTONIC: a later one with its number started after that.
-    """
-
-    pid: int
-    name: str
-    user: str
-    seen_ns: int
+    pid: int  # its number
+    name: str  # its name, as the kernel has it
+    user: str  # whose it is
+    seen_ns: int  # when it was first seen, CLOCK_MONOTONIC: a later one with its number started after that
 
 
 class SignalError(Exception):

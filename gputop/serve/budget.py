@@ -16,12 +16,7 @@ MOST_UP_S: Final = 3600.0
 
 
 class Budget:
-    """Sums the cost of observation, and decides how much is observed. Its clock is a parameter.
-
-    Attributes:
-        reach: What is observed.
-        share: Cost in the newest window as a share of all CPUs; None while unknown.
-    """
+    """Sums the cost of observation, and decides how much is observed. Its clock is a parameter."""
 
     def __init__(self, most: float, call_ns: float, cpus: int) -> None:
         """Start with everything observed.
@@ -31,7 +26,8 @@ class Budget:
             call_ns: Cost of a traced call in the program.
             cpus: Number of CPUs.
         """
-        self.reach = Reach.ALL
+        self.reach = Reach.ALL  # what is observed
+        # cost in the newest window as a share of all CPUs; None while unknown
         self.share: float | None = None
         self._most, self._call_ns, self._cpus = most, call_ns, cpus
         self._window: deque[tuple[float, float, int]] = deque()

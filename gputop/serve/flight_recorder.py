@@ -43,21 +43,13 @@ _LOOK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class KeepLimits:
-    """Limits of kept sessions.
+    """Limits of kept sessions."""
 
-    Attributes:
-        before_s: Seconds before the moment.
-        after_s: Seconds after it.
-        every_s: Shortest interval of a process's files, s.
-        an_hour: Files of one user in an hour.
-        most_bytes: All files together.
-    """
-
-    before_s: float = 120.0
-    after_s: float = 30.0
-    every_s: float = 600.0
-    an_hour: int = 12
-    most_bytes: int = 2 << 30
+    before_s: float = 120.0  # seconds before the moment
+    after_s: float = 30.0  # seconds after it
+    every_s: float = 600.0  # shortest interval of a process's files, s
+    an_hour: int = 12  # files of one user in an hour
+    most_bytes: int = 2 << 30  # all files together
 
 
 @dataclass(frozen=True, slots=True)

@@ -68,33 +68,19 @@ HEALTHY_NS = 5_000_000_000  # largest age of the newest mark
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """The settings of a daemon.
+    """The settings of a daemon."""
 
-    Attributes:
-        version: Version of gputop.
-        history_bytes: Memory for past records.
-        minutes: Longest past to hold.
-        keep_dir: Folder of kept sessions; "": none.
-        limits: Limits of kept sessions.
-        metrics: Address of the metrics server; None: none.
-        otlp: Destination of metrics by OTLP; None: none.
-        most_rows: Functions and classes of processes with series of their own.
-        alerts: Alert rules.
-        alert_targets: Receivers of alerts, beside the log.
-        budget: CPU budget as a share of all CPUs; None: unlimited.
-    """
-
-    version: str
-    history_bytes: int = 200 << 20
-    minutes: float = 10.0
-    keep_dir: str = ""
-    limits: KeepLimits = field(default_factory=KeepLimits)
-    metrics: Address | None = None
-    most_rows: int = 5_000
-    budget: float | None = None
-    otlp: Destination | None = None
-    alerts: tuple[Rule, ...] = ()
-    alert_targets: AlertTargets = field(default_factory=AlertTargets)
+    version: str  # version of gputop
+    history_bytes: int = 200 << 20  # memory for past records
+    minutes: float = 10.0  # longest past to hold
+    keep_dir: str = ""  # folder of kept sessions; "": none
+    limits: KeepLimits = field(default_factory=KeepLimits)  # limits of kept sessions
+    metrics: Address | None = None  # address of the metrics server; None: none
+    most_rows: int = 5_000  # functions and classes of processes with series of their own
+    budget: float | None = None  # CPU budget as a share of all CPUs; None: unlimited
+    otlp: Destination | None = None  # destination of metrics by OTLP; None: none
+    alerts: tuple[Rule, ...] = ()  # alert rules
+    alert_targets: AlertTargets = field(default_factory=AlertTargets)  # receivers of alerts, beside the log
 
 
 class Service:

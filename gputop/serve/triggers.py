@@ -37,19 +37,12 @@ SLOW_STEP, FINDING, ENDED, REQUESTED = "slow-step", "finding", "ended", "request
 
 @dataclass(frozen=True, slots=True)
 class Trigger:
-    """A moment worth keeping.
+    """A moment worth keeping."""
 
-    Attributes:
-        kind: One of SLOW_STEP, FINDING, ENDED, REQUESTED.
-        pid: The process; 0: the machine.
-        time_ns: CLOCK_MONOTONIC.
-        text: The event, for the marker in the recording.
-    """
-
-    kind: str
-    pid: int
-    time_ns: int
-    text: str
+    kind: str  # one of SLOW_STEP, FINDING, ENDED, REQUESTED
+    pid: int  # the process; 0: the machine
+    time_ns: int  # CLOCK_MONOTONIC
+    text: str  # the event, for the marker in the recording
 
 
 class StepTimes:

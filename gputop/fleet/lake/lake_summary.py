@@ -24,23 +24,16 @@ class TopRows:
 
 @dataclass(frozen=True, slots=True)
 class LakeSummary:
-    """Summary of a lake.
+    """Summary of a lake."""
 
-    Attributes:
-        coverage: The row of ``COVERAGE``, by column.
-        overviews: GPU hours, by each of ``GROUPS``.
-        findings, sessions, problems: The most expensive first; problems by kind.
-        wrong: Number of problems by kind.
-        ranks: Late ranks first, then communicators without one.
-    """
-
-    coverage: Mapping[str, Any]
-    overviews: Mapping[str, TopRows]
+    coverage: Mapping[str, Any]  # the row of ``COVERAGE``, by column
+    overviews: Mapping[str, TopRows]  # GPU hours, by each of ``GROUPS``
+    # findings, sessions, problems: the most expensive first; problems by kind
     findings: TopRows
     sessions: TopRows
     problems: TopRows
-    wrong: Mapping[str, int]
-    ranks: Stragglers
+    wrong: Mapping[str, int]  # number of problems by kind
+    ranks: Stragglers  # late ranks first, then communicators without one
 
 
 def summed(database: LockedDatabase, rows: int, seconds: float) -> LakeSummary:

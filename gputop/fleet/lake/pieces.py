@@ -24,14 +24,10 @@ Key = tuple[str, str]  # folder names of date and job
 
 @dataclass(frozen=True, slots=True)
 class LakeSelection:
-    """A part of a lake.
+    """A part of a lake."""
 
-    Attributes:
-        job: Only this job; None: all.
-        since, until: Only sessions that began on or between these days, UTC; None: all.
-    """
-
-    job: str | None = None
+    job: str | None = None  # only this job; None: all
+    # since, until: only sessions that began on or between these days, UTC; None: all
     since: date | None = None
     until: date | None = None
 
@@ -53,21 +49,14 @@ class LakeSelection:
 
 @dataclass(frozen=True, slots=True)
 class Piece:
-    """A list of files that count.
+    """A list of files that count."""
 
-    Attributes:
-        name: Name of the piece, and of each of its files.
-        keys: Table -> partitions with a file.
-        known: Hashes of its recordings.
-        versions: Storage versions of these; see ``urls.version_of``.
-        recordings: Hash of a content -> its recording, end and length. Two contents of one recording
-            are its states before and after it grew.
-    """
-
-    name: str
-    keys: Mapping[str, Sequence[Key]]
-    known: Sequence[str]
-    versions: Sequence[str] = ()
+    name: str  # name of the piece, and of each of its files
+    keys: Mapping[str, Sequence[Key]]  # table -> partitions with a file
+    known: Sequence[str]  # hashes of its recordings
+    versions: Sequence[str] = ()  # storage versions of these; see ``urls.version_of``
+    # hash of a content -> its recording, end and length. Two contents of one recording are its states before
+    # and after it grew
     recordings: Mapping[str, tuple[str, int, int]] = field(default_factory=dict)
 
     @property

@@ -25,18 +25,13 @@ _DEVIATION: Final = 1.4826  # standard deviation of normal numbers with a median
 
 @dataclass(frozen=True, slots=True)
 class Alignment:
-    """Conversion of each rank's clock to that of the first rank.
+    """Conversion of each rank's clock to that of the first rank."""
 
-    Attributes:
-        later_ns: To be added to the times of each collective (rows) of each rank (columns).
-        error_ns: Error bound by rank: the spread of the ends used, and the time from call to wait, in
-            which a GPU may have become idle and got other work; 0: one clock.
-        drift: Share by which each rank's clock is slower than the first one's.
-    """
-
-    later_ns: Ints
+    later_ns: Ints  # to be added to the times of each collective (rows) of each rank (columns)
+    # error bound by rank: the spread of the ends used, and the time from call to wait, in which a GPU may
+    # have become idle and got other work; 0: one clock
     error_ns: Ints
-    drift: Floats
+    drift: Floats  # share by which each rank's clock is slower than the first one's
 
 
 def align(begin: Ints, end: Ints, slack: Ints, clock: npt.ArrayLike) -> Alignment | str:

@@ -21,38 +21,26 @@ BUDGET: Final = "budget"  # a problem about it: less is observed from then on
 
 @dataclass(frozen=True, slots=True)
 class Membership:
-    """One rank of one communicator.
+    """One rank of one communicator."""
 
-    Attributes:
-        pid: Its process.
-        handle: The process's handle of the communicator.
-        id: Identifier common to all ranks on all hosts, 16 hexadecimal digits.
-        rank: Its number; of a sub-communicator: its number in the parent.
-        ranks: Number of ranks; None if unknown, as of sub-communicators.
-        since_ns, until_ns: CLOCK_MONOTONIC. A handle may be reused.
-    """
-
-    pid: int
-    handle: int
-    id: str
-    rank: int
-    ranks: int | None
+    pid: int  # its process
+    handle: int  # the process's handle of the communicator
+    id: str  # identifier common to all ranks on all hosts, 16 hexadecimal digits
+    rank: int  # its number; of a sub-communicator: its number in the parent
+    ranks: int | None  # number of ranks; None if unknown, as of sub-communicators
+    # since_ns, until_ns: CLOCK_MONOTONIC. A handle may be reused
     since_ns: int
     until_ns: int = FOREVER
 
 
 class Memberships:
-    """Gathers memberships from the items of a recording, in order.
-
-    Attributes:
-        blind_ns: From here on calls may have been missed; FOREVER: none was.
-    """
+    """Gathers memberships from the items of a recording, in order."""
 
     def __init__(self) -> None:
         self._open: dict[tuple[int, int], Membership] = {}
         self._over: list[Membership] = []
         self._splits: dict[tuple[int, int, int], int] = {}
-        self.blind_ns = FOREVER
+        self.blind_ns = FOREVER  # from here on calls may have been missed; FOREVER: none was
 
     def consume(self, item: Item) -> None:
         """Consume an item; records of other kinds are ignored."""

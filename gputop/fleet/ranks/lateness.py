@@ -27,50 +27,29 @@ _AGAINST: Final = 0.05  # of collectives that begin at one rank after they ended
 
 @dataclass(frozen=True, slots=True)
 class CollectiveTimes:
-    """Collectives (rows) of one communicator's ranks (columns); times of each rank's own clock.
+    """Collectives (rows) of one communicator's ranks (columns); times of each rank's own clock."""
 
-    Attributes:
-        begin: The host's call, ns; UNKNOWN: unobserved.
-        end: When it had certainly ended there, ns; UNKNOWN: no wait for it.
-        slack: From its call to the one that waited for it, ns.
-        idle: Idle time of the rank's GPU since the wait before it, ns.
-        drained: Whether the GPU is proved empty when the call began.
-        clock: Number of each rank's clock.
-        period_ns: Time between two waits for collectives.
-    """
-
-    begin: Ints
-    end: Ints
-    slack: Ints
-    idle: Ints
-    drained: Mask
-    clock: Ints
-    period_ns: float
+    begin: Ints  # the host's call, ns; UNKNOWN: unobserved
+    end: Ints  # when it had certainly ended there, ns; UNKNOWN: no wait for it
+    slack: Ints  # from its call to the one that waited for it, ns
+    idle: Ints  # idle time of the rank's GPU since the wait before it, ns
+    drained: Mask  # whether the GPU is proved empty when the call began
+    clock: Ints  # number of each rank's clock
+    period_ns: float  # time between two waits for collectives
 
 
 @dataclass(frozen=True, slots=True)
 class LatenessVerdict:
-    """The late rank, or why none is named.
+    """The late rank, or why none is named."""
 
-    Attributes:
-        used: Collectives that all ranks were seen to begin.
-        late: Column of the rank; None: see ``why``.
-        late_ns: Median time by which it comes after the median of the others.
-        last: Share of the collectives in which it comes last.
-        share: ``late_ns`` as a share of the time between two waits for collectives.
-        error_ns: Error bound of the clocks.
-        healthy: No rank is late; else it is unknown whether one is.
-        why: Why no rank is named, in words.
-    """
-
-    used: int
-    late: int | None = None
-    late_ns: int = 0
-    last: float = 0.0
-    share: float = 0.0
-    error_ns: int = 0
-    healthy: bool = False
-    why: str = ""
+    used: int  # collectives that all ranks were seen to begin
+    late: int | None = None  # column of the rank; None: see ``why``
+    late_ns: int = 0  # median time by which it comes after the median of the others
+    last: float = 0.0  # share of the collectives in which it comes last
+    share: float = 0.0  # ``late_ns`` as a share of the time between two waits for collectives
+    error_ns: int = 0  # error bound of the clocks
+    healthy: bool = False  # no rank is late; else it is unknown whether one is
+    why: str = ""  # why no rank is named, in words
 
 
 def judge(meetings: CollectiveTimes) -> LatenessVerdict:

@@ -49,19 +49,14 @@ Member = Mapping[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class Stragglers:
-    """Late ranks, the most expensive first.
+    """Late ranks, the most expensive first."""
 
-    Attributes:
-        answer: A row each, see docs/fleet.md.
-        late, healthy, unknown: Numbers of communicators with a late rank, without, and undecided.
-        unnumbered: Processes with collectives of unknown communicators.
-    """
-
-    answer: QueryResult
+    answer: QueryResult  # a row each, see docs/fleet.md
+    # late, healthy, unknown: numbers of communicators with a late rank, without, and undecided
     late: int
     healthy: int
     unknown: int
-    unnumbered: int
+    unnumbered: int  # processes with collectives of unknown communicators
 
 
 def stragglers(database: LockedDatabase, seconds: float, *, rest: bool, limit: int) -> Stragglers:

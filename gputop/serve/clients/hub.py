@@ -41,27 +41,19 @@ Answer = Callable[[Answering, int, dict[str, Any]], None]  # has the connection 
 
 @dataclass(eq=False, slots=True)
 class Client:
-    """A connected client.
-
-    Attributes:
-        uid: The user.
-        account: The account that the user's limits count for.
-        follows: Whether it receives observed items.
-        joining: True until it has received the known facts.
-        left_out: Ticks that it was too slow for.
-    """
+    """A connected client."""
 
     connection: socket.socket
-    uid: int
-    account: int
+    uid: int  # the user
+    account: int  # the account that the user's limits count for
     pid: int
     since: float
     incoming: wire.Incoming = field(default_factory=lambda: wire.Incoming(wire.MOST_REQUEST))
     waiting: deque[memoryview] = field(default_factory=deque)
     waiting_bytes: int = 0
-    follows: bool = False
-    joining: bool = False
-    left_out: int = 0
+    follows: bool = False  # whether it receives observed items
+    joining: bool = False  # True until it has received the known facts
+    left_out: int = 0  # ticks that it was too slow for
     ending: bool = False  # after all pending data
 
 

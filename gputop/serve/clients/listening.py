@@ -20,18 +20,13 @@ _THERE: Final = 0.5  # s to find out whether a process listens
 
 @dataclass(frozen=True, slots=True)
 class Listening:
-    """A socket that all users may connect to.
+    """A socket that all users may connect to."""
 
-    Attributes:
-        socket: Listens; not blocking.
-        folder, name: Its place; the folder is a descriptor.
-        made: Device and inode of the file.
-    """
-
-    socket: socket.socket
+    socket: socket.socket  # listens; not blocking
+    # folder, name: its place; the folder is a descriptor
     folder: int
     name: str
-    made: tuple[int, int]
+    made: tuple[int, int]  # device and inode of the file
 
     def close(self) -> None:
         """Close the socket and remove its file, unless that has been replaced."""

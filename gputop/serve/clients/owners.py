@@ -19,14 +19,11 @@ class Owners:
 
     The owner is that of ``/proc/PID`` at birth and at each exec, which is root for a program with more rights
     than its user. Reused pids are no guess: an exit removes the owner.
-
-    Attributes:
-        shapes: Launch shapes of all users; the calls that refer to them show whose they are.
     """
 
     def __init__(self) -> None:
         # the user id plus one, since pages of zeros need no memory
-        self.shapes = Shapes()
+        self.shapes = Shapes()  # launch shapes of all users; the calls that refer to them show whose they are
         self._user: npt.NDArray[np.int64] = table(np.int64)
         self._process: npt.NDArray[np.int32] = table(np.int32)
         self._ended: set[int] = set()

@@ -56,17 +56,11 @@ class KnownAtMark:
 
 @dataclass(frozen=True, slots=True)
 class ShownTick:
-    """Items from one mark to the next.
+    """Items from one mark to the next."""
 
-    Attributes:
-        items: The last one is the mark.
-        sums: Sums of each process.
-        known: Known facts at the mark; None: no client needed them.
-    """
-
-    items: list[Item]
-    sums: Sample
-    known: KnownAtMark | None
+    items: list[Item]  # the last one is the mark
+    sums: Sample  # sums of each process
+    known: KnownAtMark | None  # known facts at the mark; None: no client needed them
 
     @property
     def end_ns(self) -> int:

@@ -18,12 +18,7 @@ from replay.state_snapshot import FactBook
 
 
 class Past:
-    """A stretch of the ring as a session of its own.
-
-    Attributes:
-        header: Header of that session, once the first item is there.
-        start_ns: Its start mark.
-    """
+    """A stretch of the ring as a session of its own."""
 
     def __init__(
         self, history: History, explainer: LiveExplainer, uid: int, start_ns: int, end_ns: int | None = None
@@ -38,10 +33,11 @@ class Past:
         self._owners = Owners()
         self._view = UserView(uid, self._owners)
         self._whole = self._reader.header
+        # its start mark
         self.start_ns = (
             int(marks[self._first]) if self._first >= 0 else int(history.header.get("start_ns", 0))
         )
-        self.header: dict[str, Any] = {}
+        self.header: dict[str, Any] = {}  # header of that session, once the first item is there
 
     def items(self) -> Iterator[Item]:
         """Yield the items: at least a mark, or none."""

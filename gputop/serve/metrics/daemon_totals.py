@@ -44,21 +44,15 @@ class FunctionCalls:
 
 @dataclass(slots=True)
 class Process:
-    """Counts of one process since its first observation.
+    """Counts of one process since its first observation."""
 
-    Attributes:
-        calls: By number of the function.
-        lengths: By class of functions: numbers of calls with 2**i <= ns < 2**(i+1), and the sum of ns.
-        copied: Bytes by direction.
-        ended_ns: Time of its end; None while it lives.
-    """
-
-    calls: dict[int, FunctionCalls] = field(default_factory=dict)
+    calls: dict[int, FunctionCalls] = field(default_factory=dict)  # by number of the function
+    # by class of functions: numbers of calls with 2**i <= ns < 2**(i+1), and the sum of ns
     lengths: dict[str, tuple[Ints, int]] = field(default_factory=dict)
-    copied: dict[str, int] = field(default_factory=dict)
+    copied: dict[str, int] = field(default_factory=dict)  # bytes by direction
     allocated: int = 0
     threads: ThreadTick = field(default_factory=lambda: ThreadTick(0))
-    ended_ns: int | None = None
+    ended_ns: int | None = None  # time of its end; None while it lives
 
 
 class DaemonTotals(Part):

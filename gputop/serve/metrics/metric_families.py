@@ -48,36 +48,21 @@ FIGURES = {
 
 @dataclass(frozen=True, slots=True)
 class CurrentFigures:
-    """The figures beside the counts.
+    """The figures beside the counts."""
 
-    Attributes:
-        lost: Events by kind.
-        own_cpu_s: CPU time of the daemon.
-        own_bytes: Its memory.
-        probes: Traced functions, of all libraries.
-        kept: Sessions kept since the start.
-        not_kept: Sessions not kept because of the limits.
-        clients: Clients of the socket.
-        budget_step: Step of reduced observation; 0: none.
-        uuids: UUIDs of GPUs by index.
-        processes: Facts of the observed processes.
-        build: Labels of ``gputop_build_info``.
-        sent: Successful and failed exports by OTLP; None without OTLP.
-        figures: By process, its known figures, by their names in frames (``FIGURES``).
-    """
-
-    lost: dict[str, int]
-    own_cpu_s: float
-    own_bytes: int
-    probes: int
-    kept: int
-    not_kept: int
-    clients: int
-    budget_step: int
-    uuids: dict[int, str]
-    processes: dict[int, ProcessData]
-    build: dict[str, str]
-    sent: tuple[int, int] | None = None
+    lost: dict[str, int]  # events by kind
+    own_cpu_s: float  # CPU time of the daemon
+    own_bytes: int  # its memory
+    probes: int  # traced functions, of all libraries
+    kept: int  # sessions kept since the start
+    not_kept: int  # sessions not kept because of the limits
+    clients: int  # clients of the socket
+    budget_step: int  # step of reduced observation; 0: none
+    uuids: dict[int, str]  # UUIDs of GPUs by index
+    processes: dict[int, ProcessData]  # facts of the observed processes
+    build: dict[str, str]  # labels of ``gputop_build_info``
+    sent: tuple[int, int] | None = None  # successful and failed exports by OTLP; None without OTLP
+    # by process, its known figures, by their names in frames (``FIGURES``)
     figures: dict[int, dict[str, int]] = field(default_factory=dict)
 
 

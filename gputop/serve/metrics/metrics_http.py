@@ -28,19 +28,14 @@ _OPENMETRICS: Final = "application/openmetrics-text"
 
 @dataclass(frozen=True, slots=True)
 class Address:
-    """Address of the metrics server, and its access control.
-
-    Attributes:
-        token: Required bearer token; "": none.
-        certificate: A file with certificate and key, for TLS; "": none.
-        names: Accepted host names of requests; empty: any. A web page can point a name of its own at
-            this machine (DNS rebinding), and could read the metrics if no token is required.
-    """
+    """Address of the metrics server, and its access control."""
 
     host: str
     port: int
-    token: str = ""
-    certificate: str = ""
+    token: str = ""  # required bearer token; "": none
+    certificate: str = ""  # a file with certificate and key, for TLS; "": none
+    # accepted host names of requests; empty: any. A web page can point a name of its own at this machine (DNS
+    # rebinding), and could read the metrics if no token is required
     names: frozenset[str] = frozenset()
 
 

@@ -32,17 +32,11 @@ _UNFIT: Final = re.compile(r"[\r\n\0]")
 
 @dataclass(frozen=True, slots=True)
 class HttpAnswer:
-    """The relevant part of an HTTP response.
+    """The relevant part of an HTTP response."""
 
-    Attributes:
-        status: The status code.
-        reason: The server's text beside it; untrusted.
-        retry_after: Retry-After in seconds, as a text; "" if absent.
-    """
-
-    status: int
-    reason: str
-    retry_after: str = ""
+    status: int  # the status code
+    reason: str  # the server's text beside it; untrusted
+    retry_after: str = ""  # Retry-After in seconds, as a text; "" if absent
 
 
 class PostError(OSError):

@@ -10,16 +10,11 @@ from probes.source import GPUS, STALE_NS, Item, Sample
 
 
 class People:
-    """Consumes items; other threads read ``known`` and ``uuids``, which are replaced and never changed.
-
-    Attributes:
-        known: Facts by process.
-        uuids: UUIDs of GPUs by NVML's index.
-    """
+    """Consumes items; other threads read ``known`` and ``uuids``, which are replaced and never changed."""
 
     def __init__(self) -> None:
-        self.known: dict[int, ProcessData] = {}
-        self.uuids: dict[int, str] = {}
+        self.known: dict[int, ProcessData] = {}  # facts by process
+        self.uuids: dict[int, str] = {}  # UUIDs of GPUs by NVML's index
         self._next: dict[int, ProcessData] = {}
         self._gpus: Sample | None = None
         self._host = HostWindow()
