@@ -167,3 +167,14 @@ def test_rows_out_of_sight_are_counted_right_when_panes_get_their_room(size: tup
             text = screen.text(*size)
             hidden = 60 - text.count("cudaCall")
             assert f"+{hidden} rows" in text, told
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(80, 24), (120, 40), (200, 50)])
+def test_without_root_and_nvml_every_sentence_is_whole_and_nothing_is_claimed(size: tuple[int, int]) -> None:
+    """At 120x40 the last line of the advice was cut above 20 empty lines, and empty facts had their names."""
+    frame = replace(fake.frame(processes=0, gpus=0, driver=""), calls_observed=False, cuda="")
+    text = settled(frame, None, size)
+    assert "Waiting for a process that uses CUDA" in text
+    assert "gputop --pid 1234" in " ".join(text.replace("│", " ").split())
+    assert not any(claim in text for claim in ("compute mode", "persistence", "context switches normal"))

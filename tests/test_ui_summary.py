@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -145,3 +146,15 @@ async def test_the_end_of_the_command_opens_its_summary_once() -> None:
         assert "run time" not in text_of(app), "it opens once"
         await pilot.press("i")
         assert "run time" in text_of(app), "and is there again with i"
+
+
+def test_an_idle_time_of_which_little_is_proved_is_its_estimate() -> None:
+    """A program attached to late had ``0–81 %`` only."""
+    runs = Runs()
+    report = why.report(why.finding(), told=why.account(200, 7_900))
+    for second in range(110, 131):
+        runs.consume(at(second, process()), Explained(report, second * S, (second - 10) * S))
+    text = "\n".join(
+        plain(line) for line in summary_lines(runs.of(PID), at(131, process()), "", "", 100, UNICODE)
+    )
+    assert re.search(r"idle +~81 % of [\d.]+s of GPU time \(2 % proved\)", text), text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import pytest
@@ -406,3 +407,16 @@ def test_the_one_line_answer_never_leaves_its_cause_out() -> None:
     shown = plain(verdict_line(told(made.explained(made.finding())), 40, UNICODE, focused=False))
     assert ":  (" not in shown
     assert "C02 proved)" in shown
+
+
+def test_figures_of_eleven_findings_stand_under_each_other() -> None:
+    findings = [made.finding(f"C{number:02}", 900 - number) for number in range(1, 12)]
+    page = ChainPage()
+    page.show(made.explained(*findings))
+    rows = [
+        line
+        for line in map(plain, page.lines(120, UNICODE, replay=False))
+        if re.search(r"C\d\d proved", line)
+    ]
+    assert len(rows) == 11
+    assert len({re.search(r"C\d\d proved", row).start() for row in rows}) == 1  # type: ignore[union-attr]

@@ -123,7 +123,7 @@ class MainScreen(TimeScreen):
         self._deep = self._deep[0], max(self._deep[1], details)
         found = shared(
             left,
-            rows=len(view.processes.rows),
+            rows=len(view.processes.rows) or 3,  # without processes, three lines of advice
             details=self._deep[1],
             lanes=timeline.full(self.size.width) if timeline.has_lanes else 0,
             links=chain.full() if vast else 0,

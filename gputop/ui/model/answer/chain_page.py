@@ -165,7 +165,8 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     share = f"{share_text(finding.loss, report.span_ns, dash)}%" if report.span_ns else ""
     wide = max(len(share) + 1, 6)
     facts = f" {finding.cause:<4}{finding.level:<7}{cost:>{_COST - wide}}{share:>{wide}}"
-    room = max(width - _FACTS - 4, 8)
+    number = f"{place + 1:>{len(str(len(report.findings)))}}"
+    room = max(width - _FACTS - 3 - len(number), 8)
     sign = glyphs.cursor if selected else " "
     whose = f" ({finding.pid})" if len({one.pid for one in report.findings}) > 1 else ""
     title = brief(glyphs.shown(finding.title), room - len(whose))
@@ -173,7 +174,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
     suffix = "+select" if selected else ""
     token = LEVEL_TOKENS.get(str(finding.level), "warn") if finding.kind == "idle" else "warn"
     spans: list[Span] = [
-        (f"{sign}{place + 1} ", "cursor" + suffix),
+        (f"{sign}{number} ", "cursor" + suffix),
         (title, suffix.lstrip("+") and "value" + suffix),
         (facts, token + suffix),
     ]

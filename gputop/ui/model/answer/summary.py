@@ -19,7 +19,7 @@ from gputop.format import (
     format_percent,
 )
 from gputop.playback.feed import Explained
-from gputop.ui.model.answer.whylines import LEVEL_TOKENS
+from gputop.ui.model.answer.whylines import LEVEL_TOKENS, WIDE
 from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, paragraph
 
@@ -47,6 +47,7 @@ class Run:
     row: ProcessRow
     explained_ns: float = 0.0
     idle_ns: tuple[float, float] = (0.0, 0.0)
+    estimated: bool = True  # the upper end is an estimate, for each GPU and all of the time
     steps: int = 0
     step_ns: float = 0.0
     steps_until: int = 0
@@ -113,6 +114,7 @@ class Runs:
                 if run.row.gpus is None or gpu.label in {f"GPU {index}" for index in run.row.gpus}
             ]
             run.explained_ns += share * sum(report.gpus[place].span_ns for place in places)
+            run.estimated &= all(report.gpus[place].idle.estimate is not None for place in places)
             low, high = run.idle_ns
             run.idle_ns = (
                 low + share * sum(ends[place][0] for place in places),
@@ -166,7 +168,11 @@ def summary_lines(
     rows.append(("steps", steps, ""))
     if run.explained_ns:
         seen = f" of {format_ns(run.explained_ns)} of GPU time"
-        rows.append(("idle", f"{_range(run.idle_ns, run.explained_ns, glyphs)} %{seen}", "value"))
+        idle = f"{_range(run.idle_ns, run.explained_ns, glyphs)} %{seen}"
+        proved, about = (format_percent(100 * ns / run.explained_ns) for ns in run.idle_ns)
+        if run.estimated and run.idle_ns[1] - run.idle_ns[0] > WIDE * run.explained_ns:
+            idle = f"~{about} %{seen} ({proved} % proved)"
+        rows.append(("idle", idle, "value"))
     else:
         rows.append(("idle", "unknown: too few CUDA calls to tell when the GPU worked", "unknown"))
     if run.joules is not None:

@@ -18,7 +18,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragra
 LEVEL_TOKENS = {"proved": "alert", "strong": "host", "hint": "warn"}
 QUESTION = "WHY is the GPU idle?"
 _LEAST_BAR, _MOST_BAR = 6, 100  # cells of a GPU's bar
-_WIDE = 0.3  # of the time: a range beyond this leaves open whether the GPU is idle at all
+WIDE = 0.3  # of the time: a range beyond this leaves open whether the GPU is idle at all
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _FIX = " FIX 1 "
@@ -150,14 +150,14 @@ def about_text(gpu: GpuIdle, glyphs: Glyphs) -> str:
 
 def _vague(gpu: GpuIdle) -> bool:
     """True if the range alone says little: ``0–81 %`` with an estimate of 81 %."""
-    return gpu.high - gpu.proved > _WIDE
+    return gpu.high - gpu.proved > WIDE
 
 
 def all_idle_text(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> str:
     """All GPUs in one figure: their mean range, or their mean estimate where that range says little."""
     shares, count = [gpu.about for gpu in gpus if gpu.about is not None], len(gpus)
     low, high = sum(gpu.proved for gpu in gpus) / count, sum(gpu.high for gpu in gpus) / count
-    if high - low > _WIDE and len(shares) == count:
+    if high - low > WIDE and len(shares) == count:
         return f"~{range_text(sum(shares) / count, sum(shares) / count, glyphs)}"
     return range_text(low, high, glyphs)
 

@@ -110,7 +110,7 @@ def _in_common(label: str, values: list[str]) -> str:
     places: dict[str, list[int]] = {}
     for index, value in enumerate(values):
         places.setdefault(value, []).append(index)
-    if not all(values):
+    if not values or not all(values):
         return ""
     if len(places) == 1:
         return f"{label} {values[0]}".strip()
