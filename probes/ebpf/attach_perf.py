@@ -11,7 +11,6 @@ import ctypes
 import errno
 import fcntl
 import os
-import platform
 import resource
 import socket
 import subprocess
@@ -24,19 +23,16 @@ from pathlib import Path
 
 from probes.code import libraries
 from probes.ebpf import attach_lock, bpfcall
+from probes.process.system_calls import perf_event_open
 
 PMU = Path("/sys/bus/event_source/devices/uprobe")
 
-_NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
-_CLOSE_ON_EXEC = 8
 _IOC_ENABLE = 0x2400
 _ATTRIBUTE_BYTES = 112  # PERF_ATTR_SIZE_VER5
 _MOST_AT_ONCE = 250  # descriptors in one message; the kernel allows 253
 _SPARE_DESCRIPTORS = 256  # for everything else
 _NEEDED_DESCRIPTORS = 64  # for everything else, at least: files of the history, of libraries that are read
 _DETACHER = Path(__file__).resolve().parent / "detacher.py"
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,19 +101,13 @@ def attach(
 
 
 def open_event(number: int, config: int, name: int, offset: int) -> int:
-    """perf_event_open(2) for all processes: the CPU is a formality. Raises OSError."""
+    """A probe in all processes: the CPU is a formality. Raises OSError."""
     attribute = (ctypes.c_uint64 * (_ATTRIBUTE_BYTES // 8))()
     attribute[0] = number | _ATTRIBUTE_BYTES << 32
     attribute[1] = config
     attribute[7] = name  # config1
     attribute[8] = offset  # config2
-    event: int = _libc.syscall(
-        _NR_PERF_EVENT_OPEN[platform.machine()], ctypes.byref(attribute), -1, 0, -1, _CLOSE_ON_EXEC
-    )
-    if event < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return event
+    return perf_event_open(attribute, 0)
 
 
 def first_of_each(targets: Iterable[libraries.Target]) -> Iterator[libraries.Target]:

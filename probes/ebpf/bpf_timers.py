@@ -6,16 +6,13 @@ import ctypes
 import errno
 import fcntl
 import os
-import platform
 import struct
 
-_NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+from probes.process.system_calls import perf_event_open
+
 _SOFTWARE, _CPU_CLOCK, _ATTRIBUTE_BYTES = 1, 0, 64
 _DISABLED, _EXCLUDE_IDLE, _FREQUENCY = 1, 1 << 7, 1 << 10  # bits of perf_event_attr's flags
-_CLOSE_ON_EXEC = 8
 _ENABLE, _SET_BPF = 0x2400, 0x40042408  # PERF_EVENT_IOC_
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 def start(program: int, hertz: int, cpus: int) -> list[int]:
@@ -48,11 +45,9 @@ def _open(hertz: int, cpu: int) -> int | None:
     flags = _DISABLED | _EXCLUDE_IDLE | _FREQUENCY
     attribute = struct.pack("<IIQQQQQII", _SOFTWARE, _ATTRIBUTE_BYTES, _CPU_CLOCK, hertz, 0, 0, flags, 0, 0)
     buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
-    number = _NR_PERF_EVENT_OPEN[platform.machine()]
-    event: int = _libc.syscall(number, buffer, -1, cpu, -1, _CLOSE_ON_EXEC)
-    if event >= 0:
-        return event
-    code = ctypes.get_errno()
-    if code == errno.ENODEV:
-        return None
-    raise OSError(code, os.strerror(code))
+    try:
+        return perf_event_open(buffer, cpu)
+    except OSError as error:
+        if error.errno != errno.ENODEV:
+            raise
+    return None

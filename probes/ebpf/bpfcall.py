@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import errno
 import os
-import platform
 import signal
 import struct
 from collections.abc import Sequence
@@ -14,6 +13,8 @@ from enum import IntEnum
 
 import numpy as np
 import numpy.typing as npt
+
+from probes.process.system_calls import system_call
 
 _NR_BPF = {"x86_64": 321, "aarch64": 280}
 _MAP_CREATE, _MAP_LOOKUP, _MAP_UPDATE, _MAP_DELETE, _PROG_LOAD = 0, 1, 2, 3, 5
@@ -26,18 +27,10 @@ _LOG_BYTES = 1 << 24
 _LOAD_TRIES = 6
 _LOG_LINES = 40  # the last ones name the error
 
-_libc = ctypes.CDLL(None, use_errno=True)
-
 
 def bpf_call(command: int, attribute: ctypes.Array[ctypes.c_uint64]) -> int:
     """bpf(2). Raises OSError."""
-    result: int = _libc.syscall(
-        _NR_BPF[platform.machine()], command, ctypes.byref(attribute), ctypes.sizeof(attribute)
-    )
-    if result < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return result
+    return system_call(_NR_BPF, command, attribute, ctypes.sizeof(attribute))
 
 
 def _attribute(*words: int) -> ctypes.Array[ctypes.c_uint64]:

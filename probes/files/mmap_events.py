@@ -10,20 +10,19 @@ import ctypes
 import errno
 import mmap
 import os
-import platform
 import select
 import struct
 import threading
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-_NR_PERF_EVENT_OPEN = {"x86_64": 298, "aarch64": 241}
+from probes.process.system_calls import perf_event_open
+
 _SOFTWARE, _DUMMY, _ATTRIBUTE_BYTES = 1, 9, 112
 # its flags
 _MMAP, _COMM, _WATERMARK, _SAMPLE_ID_ALL = 1 << 8, 1 << 9, 1 << 14, 1 << 18
 _MMAP2, _COMM_EXEC, _USE_CLOCKID = 1 << 23, 1 << 24, 1 << 25
 _SAMPLE_TIME, _CLOCK_MONOTONIC, _CLOCKID_AT = 1 << 2, 1, 92
-_CLOSE_ON_EXEC = 8
 _RECORD_LOST, _RECORD_COMM, _RECORD_MMAP2 = 2, 3, 10
 _BY_EXEC = 1 << 13  # PERF_RECORD_MISC_COMM_EXEC: of a name
 _HEAD, _TAIL = 1024, 1032  # data_head and data_tail in the first page
@@ -31,8 +30,6 @@ _DATA_PAGES = 16  # some 500 mappings for each CPU between two readings
 
 # mappings that wait to be read, some 30 MB: beyond that they are found in /proc afterwards
 MOST_FOUND = 1 << 16
-
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,12 +75,7 @@ def _open(cpu: int) -> int:
     )
     buffer = ctypes.create_string_buffer(attribute, _ATTRIBUTE_BYTES)
     struct.pack_into("<i", buffer, _CLOCKID_AT, _CLOCK_MONOTONIC)
-    number = _NR_PERF_EVENT_OPEN[platform.machine()]
-    event: int = _libc.syscall(number, buffer, -1, cpu, -1, _CLOSE_ON_EXEC)
-    if event < 0:
-        code = ctypes.get_errno()
-        raise OSError(code, os.strerror(code))
-    return event
+    return perf_event_open(buffer, cpu)
 
 
 class _CpuRing:
