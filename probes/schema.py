@@ -229,7 +229,7 @@ CALL_STATE: tuple[Field, ...] = (
     Field("out", "u8", "|u1", "what is read at the return: CallOut"),
     Field("flags", "u16", "<u2", "copy direction"),
     Field("counted", "u8", "|u1", "whether the counters are read"),
-    Field("launch", "u8", "|u1", "1: it launches a kernel; 2: and so does a call inside, not yet told"),
+    Field("launch", "u8", "|u1", "1: it launches a kernel; 2: and so does a call inside, not yet reported"),
 )
 
 THREAD_STATE: tuple[Field, ...] = (

@@ -80,7 +80,7 @@ def _aux_spec(spec: str) -> tuple[int, int, int]:
 
 
 def _out_spec(row: api.Api) -> tuple[CallOut, str, str]:
-    """(what the call leaves where its first argument points, stream, aux); both without the star."""
+    """(the result where the first argument points, stream, aux); both without the star."""
     stream, aux = row.stream.removeprefix("*"), row.aux.removeprefix("*")
     if (stream, aux) == (row.stream, row.aux):
         return CallOut.NONE, stream, aux

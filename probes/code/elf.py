@@ -1,4 +1,4 @@
-"""What gputop needs of an ELF file: functions with their places in the file, soname, build id."""
+"""Reads ELF files: functions with their places in the file, soname, build id."""
 
 from __future__ import annotations
 

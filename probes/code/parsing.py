@@ -89,7 +89,7 @@ def interpreter_in(file: File, shown: str) -> Interpreter | None:
 
 @contextmanager
 def interpreter_at(path: Path, identity: Identity, shown: str) -> Iterator[tuple[File, Interpreter | None]]:
-    """A file of somebody else's, and the interpreter in it, by one question. Raises OSError, elf.ElfError."""
+    """A file of another user, and the interpreter in it, by one request. Raises OSError, elf.ElfError."""
     try:
         opened, found = untrusted_files.opened_for("interpreter", path, identity, [shown], shown)
     except file_reader.UnreadableError as error:

@@ -38,7 +38,7 @@ class NoSlotError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class InterpreterPlace:
-    """Where an interpreter is in a process: what ``layout.PROCESS`` holds."""
+    """Where an interpreter is in a process, as in ``layout.PROCESS``."""
 
     slot: int
     code_type: int

@@ -1,4 +1,4 @@
-"""Closes many descriptors at once, each of which the kernel takes its time for."""
+"""Attaches the probes, and closes many links at once, each of which the kernel closes slowly."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a process is about: whether it computes, waits or is stopped."""
+"""A child process that reads files of others, and the requests to it."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _MOST_ANSWER = 1 << 18  # bytes of a later answer: 32 names of 4 KB
 TOO_SLOW = f"it could not be read within {BUDGET_S:g} s"
 TOO_MUCH = f"it takes more than {BUDGET_S:g} s of computing to read it"
 NO_END = "the process that read it did not end"
-UNKNOWN = -1  # whose a file is
+UNKNOWN = -1  # owner of a file
 _PACKAGES = Path(__file__).resolve().parents[2]
 
 

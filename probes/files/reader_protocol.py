@@ -1,4 +1,4 @@
-"""What a process that reads files of others says: taken in within bounds, whatever it is."""
+"""The protocol of the process that reads files of others: its answers are read within bounds."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ _LOOK_S = 0.1  # seconds
 
 
 class Patience:
-    """How long an answer may take, in looks that count for what they should take and no more.
+    """The time for an answer, counted in waits of limited length.
 
-    A machine that stands still, or whose processors are all taken, lets the clock run on while nobody is at
-    work: after two such seconds the answer is late, and nothing is wrong with the file.
+    A machine that stands still, or whose processors are all busy, lets the clock run on without any work:
+    after two such seconds the answer is late, and nothing is wrong with the file.
     """
 
     def __init__(self, seconds: float) -> None:
         self._left_s = seconds
 
     def wait(self, channel: socket.socket) -> None:
-        """Returns when there is something to take. Raises TimeoutError when it has taken too long."""
+        """Waits for data. Raises TimeoutError when the time is over."""
         look = select.poll()
         look.register(channel, select.POLLIN)
         while self._left_s > 0:
@@ -42,7 +42,7 @@ class Patience:
 
 
 class UnreadableError(Exception):
-    """The file is not what it was taken for; the message says how so."""
+    """The file is not of the expected kind; the message has the difference."""
 
 
 class EndedError(Exception):
@@ -50,7 +50,7 @@ class EndedError(Exception):
 
 
 def received(channel: socket.socket, patience: Patience) -> tuple[bytes, int]:
-    """What comes until the other end is closed, and the descriptor in front.
+    """All data until the other end is closed, and the descriptor in front.
 
     Raises:
         TimeoutError: It is not closed in time.
@@ -80,7 +80,7 @@ def received(channel: socket.socket, patience: Patience) -> tuple[bytes, int]:
 
 
 def unpacked(data: bytes) -> list[Any]:
-    """[kind, value] that somebody who may have been taken over said. Raises ValueError."""
+    """[kind, value] from a process that may have been compromised. Raises ValueError."""
     try:
         answer = msgpack.unpackb(data, strict_map_key=False)
     except (TypeError, msgpack.UnpackException) as error:

@@ -31,8 +31,8 @@ from probes.stacks.line_tracker import Lines
 _LOG = logging.getLogger(__name__)
 PAUSE_S = 0.02  # between two readings of the kernel's records, however many come
 _WAIT_S = 0.25  # at most, so that the end of the session is noticed
-# A fork or an exit wakes us as well, and says nothing: hundreds a second, by anybody on the machine, are
-# heard together.
+# A fork or an exit wakes the scanner as well, without a mapping: hundreds a second, by any user of the
+# machine, are read together.
 EMPTY_WAKES, EMPTY_WITHIN_S = 8, 0.1
 POLL_S = 1.0  # between two readings of processes' maps, where the kernel's records do not suffice
 _FULL_SCAN = 10  # every which time all processes are read again then
@@ -40,7 +40,7 @@ _MOST_DEVICES = 64  # by which one file is mapped, and remembered
 _GONE = " (deleted)"  # the kernel's suffix of a removed file's path
 MOST_FILES = 1 << 14  # that are remembered; a dropped one is only read again
 MOST_PROCESSES = 4096  # likewise
-# a user has a few environments with three libraries each; whoever has more names files as if they were some
+# a user has a few environments with three libraries each; more are files that only have their names
 MOST_OF_ONE_USER = 64
 # each costs descriptors and time to attach to, also where a user builds them by the hundred
 MOST_OF_ROOT = 512
@@ -63,13 +63,13 @@ class Scanner:
     """Attaches to the libraries of processes, now and as they are mapped.
 
     Args:
-        attachments: What attaches.
-        lines: What makes lines of Python known; None where they are not requested.
-        wanted: Whether a process may be one whose libraries count.
+        attachments: Attaches the probes.
+        lines: Finds lines of Python; None where they are not requested.
+        wanted: True of a process whose libraries may count.
         watched: Processes that are watched now.
-        everyone: Whether ``wanted`` is every process.
-        report: Called with what is to be reported, from any thread.
-        pages: Knows files again; one that was made before rights were given up.
+        everyone: ``wanted`` is true of every process.
+        report: Called with each sample, from any thread.
+        pages: Recognises files; made before rights are given up.
     """
 
     def __init__(
@@ -252,7 +252,7 @@ class Scanner:
             self._scan(watched)
             return
         everyone = set(libraries.all_pids())
-        # who was looked at before is looked at again every tenth time: maps of a thousand processes cost
+        # known processes are read again every tenth time: maps of a thousand processes cost
         fresh = everyone if self._scans % _FULL_SCAN == 0 else everyone - self._scanned
         self._scanned = everyone
         self._scan(fresh | watched)

@@ -13,7 +13,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 def system_call(numbers: dict[str, int], *arguments: object) -> int:
-    """The result of a system call, whose number depends on the machine. Raises OSError."""
+    """The result of a system call by its number on each machine. Raises OSError."""
     result: int = _libc.syscall(numbers[platform.machine()], *arguments)
     if result < 0:
         code = ctypes.get_errno()

@@ -149,7 +149,7 @@ class Lookups:
             try:
                 question.answer = self._answer(question.mapping, question.place)
             except Exception:  # an unforeseen file must not end this for all others
-                _LOG.exception("a file's functions could not be told")
+                _LOG.exception("a file's functions could not be read")
             finally:  # whatever happens: else its stack would wait for ever
                 question.done.set()
         for kept in self._files.values():

@@ -98,8 +98,8 @@ from probes.ebpf.build import compiled
 from probes.ebpf.build import compiler
 from probes.ebpf import loader
 text = loader.source_text(loader.Options(True, 1 << 20, 1), as_old=True).encode()
-flags = ("-D__aarch64__", "-U__x86_64__", *compiler.FLAGS)
-programs = compiler.compile_text(text, str(compiled.SHIM), flags)["programs"]
+compiler.FLAGS = ("-D__aarch64__", "-U__x86_64__", *compiler.FLAGS)
+programs = compiler.compile_text(text, str(compiled.SHIM))["programs"]
 print(json.dumps([len(programs[name]) for name in ("on_entry", "on_return", "on_switch")]))
 """
     result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
