@@ -21,6 +21,7 @@ from probes.files.abandoned_files import AbandonedFiles, Key
 from probes.files.reader_protocol import NUMBER_BYTES, Patience, found_in, let_go, received, unpacked
 from probes.files.reader_protocol import EndedError as EndedError
 from probes.files.reader_protocol import UnreadableError as UnreadableError
+from probes.process import privileges
 
 _TICK_S = 1 / os.sysconf("SC_CLK_TCK")
 
@@ -95,7 +96,8 @@ class Reader:
         self._idle_s = IDLE_S
         self._over = threading.Event()
         self._fork()
-        threading.Thread(target=self._end_idle, name="gputop-reader", daemon=True).start()
+        if os.geteuid() == 0 or not privileges.held():  # a new interpreter loses capabilities of its file
+            threading.Thread(target=self._end_idle, name="gputop-reader", daemon=True).start()
 
     def _fork(self) -> None:
         """Starts the child: by a fork, since an interpreter of its own needs as long as all else."""
