@@ -68,3 +68,14 @@ def test_an_explanation_allocates_at_most_500_bytes_a_call() -> None:
 def test_a_checkpoint_allocates_a_tenth_of_that() -> None:
     busy = window()
     assert peak_bytes(busy.compact) / CALLS < 55
+
+
+def test_a_checkpoint_keeps_at_most_40_kilobytes() -> None:
+    busy = window()
+    tracemalloc.start()
+    try:
+        kept = busy.compact()
+        assert tracemalloc.get_traced_memory()[0] < 40_000
+        assert kept.end_ns == busy.end_ns
+    finally:
+        tracemalloc.stop()

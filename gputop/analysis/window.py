@@ -217,6 +217,7 @@ class Window:
             if len(ticks) == 2:
                 break
         other._near, other._near_ns = [], 0
+        other._gatherer.failed.shorten()
         return other
 
     def before(self) -> list[Sample]:

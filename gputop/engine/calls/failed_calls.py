@@ -127,11 +127,18 @@ class FailedCalls(Part):
             rows += len(batch)
         self._recent = tuple(reversed(kept))
 
+    def shorten(self) -> None:
+        """Keep only each process's newest calls of those that are looked back at: 5 KB a process for 180."""
+        self._recent = tuple(calls.copy() for calls in self._newest_of_each())  # no parts of something larger
+
+    def _newest_of_each(self) -> list[Records]:
+        pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
+        return [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
+
     # -- as plain data ------------------------------------------------------------------------
 
     def payload(self) -> dict[str, Any]:
-        pids = {int(pid) for batch in self._recent for pid in distinct(batch["pid"])}
-        recent = [_newest(self._recent, pid) for pid in sorted(pids)[:64]]
+        recent = self._newest_of_each()
         sums = {
             "sums": [[*key, *one] for key, one in self._sums.items()],
             "before": [[pid, calls] for pid, calls in self._before.items()],
