@@ -20,7 +20,7 @@ def gaps_after(program: Program) -> list[tuple[int, int]]:
     past, later = every[every["t_end"] <= at], every[every["t_end"] > at]
     before = Stretch(HEADER)
     before.fill([items.apis(), *program.samples, items.gpus(START, 0), past, items.mark(1, at)])
-    after = before.carried().window
+    after = before.compact()
     after.fill([later, items.mark(2, end)])
     found = _proved(analyse(after.evidence(), (at, end)))
     assert found == _proved(analyse(program.evidence(), (at, end)))

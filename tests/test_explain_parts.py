@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from gputop.analysis.answer.report import Report
 from gputop.analysis.ledger import Ledger, merge, report_of
-from gputop.analysis.window import Carried, Stretch
+from gputop.analysis.window import Stretch
 from gputop.api import stretches
 from gputop.api.functions import explain
 from gputop.api.session import Session
@@ -48,11 +48,11 @@ def partials(path: Path, cuts: list[int]) -> list[Ledger]:
             found += [last[0]] if last is not None else []
             break
         end = window.end_ns
-        carried: Carried = pickle.loads(pickle.dumps(window.carried()))
+        carried: Stretch = pickle.loads(pickle.dumps(window.compact()))
         window.look_ahead(reader.items_between(until, marks))
         part = window.part(end)
         found += [part[0]] if part is not None else []
-        window = carried.window
+        window = carried
     reader.close()
     return found
 
@@ -189,7 +189,7 @@ print(1024 * (own + processors() * one), report.notes[0])
 def test_all_processes_together_take_no_more_memory_than_they_may(tmp_path: Path) -> None:
     path, memory = tmp_path / "long", 300 << 20
     long_session.write(FOLDER / "redundant-to-device.msgpack", path, 1_000_000)
-    assert not stretches.fits(Session(path), memory)
+    assert not stretches.fits(memory, Session(path))
     done = subprocess.run(
         [sys.executable, "-c", MEASURED, str(path), str(memory)], capture_output=True, text=True, check=True
     )

@@ -6,7 +6,7 @@ import copy
 from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -74,6 +74,9 @@ class Verdict:
     ended: End | None = None
     called_ns: int = 0
     counted: Counted | None = field(default=None, compare=False)
+
+
+Own = TypeVar("Own", bound="Window")
 
 
 class Window:
@@ -206,7 +209,7 @@ class Window:
         # the first calls of every process are missing
         return replace(evidence, complete=frozenset()) if self._late else evidence
 
-    def compact(self) -> Window:
+    def compact(self: Own) -> Own:
         """At a mark: return a copy with the carried rows only, from which to continue later."""
         other = apart(self)
         ticks = other._gatherer.ticks
@@ -298,28 +301,11 @@ def _living(lives: Table, boundary: int) -> Table:
 MOST_AHEAD = 40  # marks that are read beyond a part
 
 
-@dataclass(frozen=True, slots=True)
-class Carried:
-    """State for the part after a mark.
-
-    Attributes:
-        window: The rows that proofs may need, names, open calls.
-    """
-
-    window: Stretch
-
-
 class Stretch(Window):
-    """One part of a recording; nothing of it is dropped."""
+    """One part of a recording; nothing of it is dropped. A compact one is the state for the next part."""
 
     def _shorten(self) -> None:
         """Nothing: the part was chosen so that it fits."""
-
-    def carried(self) -> Carried:
-        """At a mark: return the state for the next part."""
-        other = apart(self)
-        other._fold(len(self._gatherer.ticks) - 1)
-        return Carried(other)
 
     def fill(self, items: Iterable[Item]) -> None:
         """Consume a part."""

@@ -17,7 +17,6 @@ from gputop.errors import GputopError, OutsideSessionError
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Report
     from gputop.analysis.compare import Diff
-    from gputop.analysis.evidence.evidence import Evidence
 
 # The explanation is imported where it is used: totals do not need it.
 
@@ -92,18 +91,19 @@ def explain(
     wanted = frozenset(pids or ()) or None
     progress = progress or SILENT
     with _opened(session) as one:
-        unkept = tuple(unkept_of(one))
-        if one.calls_observed and (unkept or not stretches.fits(one, memory_bytes or stretches.MEMORY)):
+        unkept, memory = tuple(unkept_of(one)), memory_bytes or stretches.MEMORY
+        if one.calls_observed and (unkept or not stretches.fits(memory, one)):
             progress.goes_on("explaining")
             between = _between(start_s, end_s, one.start_ns, one.start_ns + one.duration_ns)
             work = stretches.Explaining(dict(one.header), between, wanted, unkept)
-            report = stretches.in_parts(one, work, memory_bytes or stretches.MEMORY, progress)
+            report = stretches.in_parts(one, work, memory, progress)
             return replace(report, notes=(*about_holes(one), *report.notes))
         evidence = evidence_of(one, progress)
         stopped = progress.stopped
         progress.goes_on("explaining")
         with understood(one.path):
-            report = build(evidence, wanted, _stretch(evidence, start_s, end_s))
+            start = int(evidence.header.get("start_ns", evidence.start_ns))
+            report = build(evidence, wanted, _between(start_s, end_s, start, evidence.end_ns))
         if stopped:
             note = interrupted(evidence.end_ns - one.start_ns, one.duration_ns)
             report = replace(report, notes=(note, *report.notes))
@@ -149,7 +149,7 @@ def diff(
     progress = progress or SILENT
     with _opened(before) as session, _opened(after) as other_session:
         unkept = any(unkept_of(one) for one in (session, other_session))
-        if unkept or not stretches.fit_together((session, other_session), memory):
+        if unkept or not stretches.fits(memory, session, other_session):
             progress.goes_on("explaining")
             return comparing.in_parts(checked(session), checked(other_session), memory, progress)
     with _opened(before) as session:
@@ -222,13 +222,8 @@ def _opened(session: Session | File) -> Iterator[Session]:
         yield one
 
 
-def _stretch(evidence: Evidence, start_s: float | None, end_s: float | None) -> tuple[int, int] | None:
-    """The requested part, ns of CLOCK_MONOTONIC; None: all."""
-    start = int(evidence.header.get("start_ns", evidence.start_ns))
-    return _between(start_s, end_s, start, evidence.end_ns)
-
-
 def _between(start_s: float | None, end_s: float | None, start: int, end: int) -> tuple[int, int] | None:
+    """The requested part, ns of CLOCK_MONOTONIC; None: all."""
     if start_s is None and end_s is None:
         return None
     length = (end - start) / NS

@@ -66,7 +66,7 @@ def looked_at(
         EndedEarlyError: It was interrupted.
         GputopError: It cannot be read or understood.
     """
-    if fits(checked(session), MEMORY):
+    if fits(MEMORY, checked(session)):
         report, scene, outcome = examined(session, progress)
         with understood(session.path):
             return report, view.of(report, scene, outcome)

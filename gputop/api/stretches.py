@@ -12,7 +12,7 @@ import numpy as np
 
 from gputop.analysis.answer.report import Report
 from gputop.analysis.ledger import TOO_LONG, Ledger, merge, report_of
-from gputop.analysis.window import Carried, Stretch
+from gputop.analysis.window import Stretch
 from gputop.api.holes import unkept_of
 from gputop.api.reading import Progress, interrupted, open_file, understood
 from gputop.api.session import Session, reader_of
@@ -53,11 +53,11 @@ class PartByPart(Generic[Found]):
     look: Callable[[Stretch, int], Found | None]
     join: Callable[[Found, Found], Found]
 
-    def begin(self) -> Carried:
+    def begin(self) -> Stretch:
         """Return the state before the recording: nothing."""
-        return Carried(Stretch(self.header))
+        return Stretch(self.header)
 
-    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], Found | None]]:
+    def follow(self, segment: Segment, before: Stretch) -> tuple[Stretch | None, Callable[[], Found | None]]:
         """Return the state for the next part, and the function that makes the result of this one."""
         return filled(segment, before, self.look)
 
@@ -104,20 +104,20 @@ def _ledger_of(window: Stretch, until_ns: int, wanted: tuple[int, int] | None) -
 
 
 def filled(
-    segment: Segment, before: Carried, look: Callable[[Stretch, int], Found]
-) -> tuple[Carried | None, Callable[[], Found]]:
+    segment: Segment, window: Stretch, look: Callable[[Stretch, int], Found]
+) -> tuple[Stretch | None, Callable[[], Found]]:
     """Consume a part; return (state for the next part, function that makes the result of this one).
 
     Args:
-        before: The state for this part.
+        window: The state for this part.
         look: Returns the result of the part, read a little ahead, up to a moment.
     """
-    reader, window = _opened(segment.path), before.window
+    reader = _opened(segment.path)
     last = segment.until_mark == len(reader.marks)
     with understood(segment.path):
         window.fill(reader.items_between(segment.after_mark, segment.until_mark))
         end = window.last_ns if last else window.end_ns
-        after = None if last else window.carried()
+        after = None if last else window.compact()
 
     def rest() -> Found:
         with understood(segment.path):
@@ -171,7 +171,7 @@ def joined(
         EndedEarlyError: It was interrupted; ``parts`` are of ``segments_that_fit``.
     """
     segments = segments_that_fit(session, memory, until_ns)
-    if fits(session, memory):
+    if fits(memory, session):
         return _joined_here(work, segments, progress)
     return reduced(work, segments, processors(), progress.parts, lambda: progress.stopped)
 
@@ -190,13 +190,8 @@ def _joined_here(
     return whole
 
 
-def fits(session: Session, memory: int) -> bool:
-    """Return True if all of a recording can be explained at once in so many bytes."""
-    return fit_together((session,), memory)
-
-
-def fit_together(sessions: Sequence[Session], memory: int) -> bool:
-    """Return True if several recordings can be explained at once in so many bytes."""
+def fits(memory: int, *sessions: Session) -> bool:
+    """Return True if all of some recordings can be explained at once in so many bytes."""
     return sum(reader_of(session).size_bytes for session in sessions) * NEED + BASE <= memory
 
 

@@ -191,7 +191,7 @@ def _explained(
 ) -> tuple[Report | None, dict[str, list[Row]]]:
     """The report, None for sums only; and the rows of the tables of collectives."""
     unkept = unkept_of(session)
-    if unkept or not fits(session, MEMORY):
+    if unkept or not fits(MEMORY, session):
         rest = {"session_id": session_id, "clock": None, "process": None, "job": None, "why": _IN_PARTS}
         rows: list[dict[str, Any]] = [
             NO_MEMBER | rest | {"communicator": one.id, "rank": one.rank, "ranks": one.ranks, "pid": one.pid}

@@ -12,7 +12,7 @@ from gputop.analysis.evidence.call_context import work_ended
 from gputop.analysis.evidence.columns import FOREVER, Ints
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, first_shown, held_kernels
-from gputop.analysis.window import Carried, Stretch
+from gputop.analysis.window import Stretch
 from gputop.api.reading import SILENT, Progress
 from gputop.api.session import Session, reader_of
 from gputop.api.stretches import MEMORY, filled, joined
@@ -48,11 +48,11 @@ class _Meeting:
         self._header = dict(session.header)
         self._marks = reader_of(session).marks
 
-    def begin(self) -> Carried:
+    def begin(self) -> Stretch:
         """Start with nothing known."""
-        return Carried(Stretch(self._header))
+        return Stretch(self._header)
 
-    def follow(self, segment: Segment, before: Carried) -> tuple[Carried | None, Callable[[], _Part]]:
+    def follow(self, segment: Segment, before: Stretch) -> tuple[Stretch | None, Callable[[], _Part]]:
         """Return the state for the next part, and the task of this one."""
         since = int(self._marks[segment.after_mark]) if segment.after_mark >= 0 else -FOREVER
         return filled(segment, before, lambda window, until_ns: _part_of(window.evidence(), since, until_ns))

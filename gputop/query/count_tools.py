@@ -26,7 +26,7 @@ from gputop.exchange.session_tables import COLUMNS
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.database import QueryResult
 from gputop.query.query_output import plain
-from gputop.query.reply import OwnText, offset_of, page, with_units
+from gputop.query.reply import OwnText, in_ms, offset_of, page
 
 SECONDS = 30.0  # of a query
 MOST_ROWS = 10_000
@@ -117,16 +117,16 @@ def get_per_process_breakdown(
                 "exited": one.exited,
                 "calls": sum(call.count for call in outer),
                 "call_errors": sum(call.errors for call in outer),
-                "calls_ms": _ms(sum(call.sum_ns for call in outer)),
+                "calls_ms": in_ms(sum(call.sum_ns for call in outer)),
                 "threads": len(one.threads),
                 "voluntary_switches": sum(thread.voluntary_switches for thread in one.threads),
                 "involuntary_switches": sum(thread.involuntary_switches for thread in one.threads),
-                "on_cpu_ms": _ms(sum(thread.on_cpu_ns for thread in one.threads)),
-                "waited_for_cpu_ms": _ms(sum(thread.runnable_ns for thread in one.threads)),
-                "blocked_ms": _ms(sum(thread.blocked_ns for thread in one.threads)),
+                "on_cpu_ms": in_ms(sum(thread.on_cpu_ns for thread in one.threads)),
+                "waited_for_cpu_ms": in_ms(sum(thread.runnable_ns for thread in one.threads)),
+                "blocked_ms": in_ms(sum(thread.blocked_ns for thread in one.threads)),
                 **_host_events(one),
                 "most_costly_calls": [
-                    {"api": call.api, "count": call.count, "sum_ms": _ms(call.sum_ns)}
+                    {"api": call.api, "count": call.count, "sum_ms": in_ms(call.sum_ns)}
                     for call in sorted(outer, key=lambda call: -call.sum_ns)[:3]
                 ],
             }
@@ -141,8 +141,8 @@ def _host_events(process: ProcessTotals) -> dict[str, Any]:
     stays, faults = process.off_cpu, process.faults
     made: dict[str, Any] = {}
     if stays is not None and stays.average_ns is not None:
-        made |= {"average_off_cpu_ms": _ms(stays.average_ns), "worst_off_cpu_ms": _ms(stays.worst_ns)}
-        made |= {"waited_for_disk_ms": _ms(stays.disk_ns)}
+        made |= {"average_off_cpu_ms": in_ms(stays.average_ns), "worst_off_cpu_ms": in_ms(stays.worst_ns)}
+        made |= {"waited_for_disk_ms": in_ms(stays.disk_ns)}
     if faults is not None:
         made |= {"minor_page_faults": faults.minor, "major_page_faults": faults.major}
     return made
@@ -167,7 +167,7 @@ def get_stacks(
             "name": found.names.get(one.pid, ""),
             "api": one.what if kind == "calls" else OwnText("between calls"),
             "count": one.count,
-            "sum_ms": _ms(one.ns),
+            "sum_ms": in_ms(one.ns),
             "stack": [frame.text() for frame in one.frames[:30]],
         }
         for one in (found.calls if kind == "calls" else found.waits)
@@ -284,8 +284,3 @@ def missing_in(recording: Recording) -> dict[str, Any]:
     """Return a field about records that are not in the tables; empty for a whole recording."""
     missing = recording.missing()
     return {"missing": list(missing)} if missing else {}
-
-
-def _ms(ns: int) -> float:
-    figure: float = with_units({"ns": ns})["ms"]
-    return figure

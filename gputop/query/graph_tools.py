@@ -11,7 +11,7 @@ from gputop.errors import USAGE, CommandError
 from gputop.query.catalogue import Catalogue, Recording
 from gputop.query.count_tools import missing_in
 from gputop.query.graph_calls import Capture, GraphCalls, GraphRole, Rows, executables, graph_calls
-from gputop.query.reply import OwnText, page
+from gputop.query.reply import OwnText, in_ms, page
 
 WINDOW_S: Final = 60.0
 _HOT_PER_S: Final = 1.0
@@ -73,11 +73,11 @@ def graph_frequency(
                 "failed_launches": one.failed,
                 "launches_per_s": None if rate is None else round(rate, 3),
                 "class": OwnText("not known" if hot is None else "hot" if hot else "cold"),
-                "usual_interval_ms": _ms(one.usual_ns),
+                "usual_interval_ms": in_ms(one.usual_ns),
                 "first_s": _moment(found, one.rows["begin"][0]) if len(one.rows) else None,
                 "last_s": _moment(found, one.rows["begin"][-1]) if len(one.rows) else None,
-                "in_launch_calls_ms": _ms(int(lasted.sum())),
-                "usual_launch_call_ms": _ms(float(np.median(lasted))) if len(lasted) else None,
+                "in_launch_calls_ms": in_ms(int(lasted.sum())),
+                "usual_launch_call_ms": in_ms(float(np.median(lasted))) if len(lasted) else None,
                 "streams": len(np.unique(one.rows["stream"])),
             }
         )
@@ -163,7 +163,7 @@ def _captures(captures: list[Capture], found: GraphCalls) -> Iterator[dict[str, 
         yield {
             "event": OwnText("capture"),
             "at_s": _moment(found, _at(one)),
-            "took_ms": _ms(int(one.end["end"] - one.begin["begin"])) if both else None,
+            "took_ms": in_ms(int(one.end["end"] - one.begin["begin"])) if both else None,
             "tid": int(known["tid"]),
             "stream": _hex(known["stream"]),
             "calls_into_its_stream": one.calls,
@@ -186,7 +186,7 @@ def _others(rows: Rows, found: GraphCalls) -> Iterator[dict[str, Any]]:
         figures = {
             "event": OwnText("launches" if part == GraphRole.LAUNCH else _KINDS[part]),
             "at_s": _moment(found, first["begin"]),
-            "took_ms": _ms(int((some["end"] - some["begin"]).sum())),
+            "took_ms": in_ms(int((some["end"] - some["begin"]).sum())),
             "tid": int(first["tid"]),
             "executable" if int(first["handle"]) in used else "handle": _handle(first["handle"]),
             "error": int(first["ret"]),
@@ -217,7 +217,3 @@ def _hex(handle: Any) -> OwnText:
 
 def _moment(found: GraphCalls, ns: Any) -> float:
     return round((int(ns) - found.start_ns) / 1e9, 6)
-
-
-def _ms(ns: float | None) -> float | None:
-    return None if ns is None else round(ns / 1e6, 4)

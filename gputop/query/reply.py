@@ -64,6 +64,11 @@ def _scaled(value: Any, unit: float) -> Any:
     return round(value / unit, 4)
 
 
+def in_ms(ns: float | None) -> float | None:
+    """Return milliseconds, rounded as in all replies."""
+    return None if ns is None else round(ns / 1e6, 4)
+
+
 def cleaned(value: Any, key: str = "") -> Any:
     """Return a value with all text of the recording marked, bounded and without control characters."""
     if isinstance(value, Mapping):

@@ -472,7 +472,10 @@ class KernelTime(GpuTime):
         keep = ~none & ~fresh
         begin, end, refilled = begin[keep], end[keep], refilled[keep]
         drained = self._waits_at(begin, end, self._calls_of(rows, begin, after=False))
-        return self._gaps_of(device, begin, end, drained, refilled)
+        thread = self.evidence.calls["row"][refilled] if len(begin) else refilled
+        every = np.ones(len(begin), np.bool_)
+        numbers = np.full(len(begin), device, np.int64)
+        return Gaps(begin, end, numbers, drained, refilled, thread.astype(np.int64), every, ~every)
 
     def _fresh(self, rows: Table, begin: Ints, end: Ints, refilled: Ints) -> Mask:
         """Gaps before each repeated kernel has run once, mostly in long calls that load or allocate."""
@@ -491,20 +494,6 @@ class KernelTime(GpuTime):
             inside = covered(union(calls["begin"][loads], calls["end"][loads]), begin, end)
             fresh |= mine & (end <= warm) & (inside >= FIRST_NS) & (inside >= _MOSTLY * (end - begin))
         return fresh
-
-    def _gaps_of(self, device: int, begin: Ints, end: Ints, drained: Ints, refilled: Ints) -> Gaps:
-        count = len(begin)
-        thread = self.evidence.calls["row"][refilled] if count else np.zeros(0, np.int64)
-        return Gaps(
-            begin,
-            end,
-            np.full(count, device, np.int64),
-            drained,
-            refilled,
-            thread.astype(np.int64),
-            np.ones(count, np.bool_),
-            np.zeros(count, np.bool_),
-        )
 
     def _calls_of(self, rows: Table, times: Ints, *, after: bool) -> Ints:
         """The call whose work began (``after``) or ended at each time; -1: not known."""
