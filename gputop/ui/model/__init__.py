@@ -1,1 +1,1 @@
-"""View-models: pure functions from frames to lines of (text, style token). No Textual in here."""
+"""View-models: pure functions from frames to lines of (text, style token), without Textual."""

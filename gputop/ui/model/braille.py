@@ -1,8 +1,7 @@
-"""Graphs of one or more lines: two values a column in braille, one a column in ASCII.
+"""Graphs of one or more lines: two values per column in braille, their maximum in ASCII.
 
-``graph(values, height, glyphs)`` takes values of 0 to 1 (NaN: not known), two a column, and returns
-``height`` strings of ``len(values) // 2`` columns, the top first. Zero has the lowest dot, so that it differs
-from what is not known: a dot at the bottom where neither value of a column is.
+Zero has the lowest dot, so that it differs from unknown: a glyph at the bottom if both values of a column
+are.
 """
 
 from __future__ import annotations
@@ -17,17 +16,19 @@ from gputop.ui.model.look import Glyphs, Span
 
 Floats = npt.NDArray[np.float64]
 _BLANK = 0x2800
-_LEFT = np.array([0, 0x40, 0x44, 0x46, 0x47])  # filled from the bottom to so many dots
+_LEFT = np.array([0, 0x40, 0x44, 0x46, 0x47])  # by the number of dots from the bottom
 _RIGHT = np.array([0, 0x80, 0xA0, 0xB0, 0xB8])
 _DOTS = 4
 PER_COLUMN = 2
 
 
 def graph(values: Floats, height: int, glyphs: Glyphs) -> list[str]:
-    """The lines of a graph.
+    """Return the lines of a graph, the top first.
 
     Args:
-        values: 0 to 1, an even number of them, the oldest first; NaN where nothing is known.
+        values: ``PER_COLUMN`` per column, 0 to 1, the oldest first; NaN: unknown.
+        height: The number of lines.
+        glyphs: The screen's glyphs.
     """
     pairs = values.reshape(-1, PER_COLUMN)
     nothing = np.asarray(np.isnan(pairs).all(axis=1))
@@ -45,14 +46,14 @@ def graph(values: Floats, height: int, glyphs: Glyphs) -> list[str]:
 
 
 def _levels(values: Floats, most: int) -> npt.NDArray[np.int64]:
-    """How many dots high each value is: 0 only where it is not known."""
+    """Return the height of each value in dots: 0 only for unknown."""
     known = np.nan_to_num(np.clip(values, 0.0, 1.0))
     levels = np.clip(np.ceil(known * most - 1e-9), 1, most)
     return np.where(np.isnan(values), 0, levels).astype(np.int64)
 
 
 def _ascii(pairs: Floats, nothing: npt.NDArray[np.bool_], height: int) -> list[str]:
-    """The higher of the two values of each column."""
+    """Draw the maximum of each column's values."""
     higher = np.where(nothing, np.nan, np.nan_to_num(pairs, nan=-1.0).max(axis=1))
     steps = len(SPARKS_ASCII) - 1
     levels = _levels(higher, height * steps)
@@ -66,7 +67,7 @@ def _ascii(pairs: Floats, nothing: npt.NDArray[np.bool_], height: int) -> list[s
 
 
 def graph_spans(drawn: str, token: str, glyphs: Glyphs) -> list[Span]:
-    """One line of a graph in its token, what is not known in a faint one."""
+    """Return a line of a graph as spans, unknown columns in a faint token."""
     sign = "?" if glyphs.ascii else glyphs.dot
     return [
         ("".join(part), "faint" if nothing else token)

@@ -1,7 +1,7 @@
 """Preferences: a small TOML file, documented in docs/screen.md.
 
-What is wrong in it is a sentence on the screen and costs that one setting, never the session. As root it is
-read only from where no other user can write: under sudo that is root's own file, not the caller's.
+An invalid setting is reported on the screen and ignored. As root the file is read only if no other user can
+change it: under sudo it is root's file, not the caller's.
 """
 
 from __future__ import annotations
@@ -35,20 +35,20 @@ GROUPS = ("user", "container", "pod", "job", "rank", "gpu")  # what processes ca
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """What a user prefers; what is not said is None or empty.
+    """A user's preferences; None or empty: not set.
 
     Attributes:
-        rate_hz: Frames a second.
-        theme: One of ``THEMES``, "" for the usual one.
-        glyphs: One of ``GLYPHS``, "" for what the locale can show.
-        hide: Panes that are hidden at first.
-        tree: True if processes are shown as a tree at first.
-        group: What processes are grouped by at first, "" for nothing.
-        columns: By table, the keys of its columns in their order.
-        alerts: Rules, as ``--alert`` takes them.
-        budget_percent: Of one CPU, above which a live screen is drawn less often; 0: never.
-        path: The file it comes from, or would come from.
-        problems: What of the file was not understood, in sentences.
+        rate_hz: Frames per second.
+        theme: One of ``THEMES``.
+        glyphs: One of ``GLYPHS``; "": by the locale.
+        hide: Panes hidden at first.
+        tree: Show processes as a tree at first.
+        group: What processes are grouped by at first, or "".
+        columns: The keys of each table's columns in their order.
+        alerts: Rules, as of ``--alert``.
+        budget_percent: Percent of one CPU, above which a live screen is drawn less often; 0: never.
+        path: The file, even if missing.
+        problems: Errors in the file, in sentences.
     """
 
     rate_hz: float | None = None
@@ -66,19 +66,19 @@ class Preferences:
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """What the screen is asked to be when it is started.
+    """The screen's settings at its start.
 
     Attributes:
         mode: ``live`` or ``replay``.
-        rate_hz: How often the newest frame is looked for.
+        rate_hz: How often the newest frame is polled.
         ascii: Draw with ASCII only.
-        selected_pid: The process selected as soon as it appears.
-        title: What is watched, for the header.
-        preferences: What the user prefers.
-        readonly: True if other processes are to be left alone.
-        alerts: Rules that are held against what is shown.
-        filter: The filter of the processes at first.
-        gpus: The only GPUs that are shown; empty for all.
+        selected_pid: The process to select when it appears.
+        title: The watched program or the file, for the header.
+        preferences: The user's preferences.
+        readonly: Send no signals.
+        alerts: Alert rules.
+        filter: The initial filter of the processes.
+        gpus: The only GPUs to show; empty for all.
     """
 
     mode: str = "live"
@@ -97,18 +97,19 @@ USUAL = Startup()
 
 
 def config_path(environ: Mapping[str, str] = os.environ) -> Path | None:
-    """Where the file lies: ``${XDG_CONFIG_HOME:-~/.config}/gputop/config.toml``; None for who has no home."""
+    """Return ``${XDG_CONFIG_HOME:-~/.config}/gputop/config.toml``; None without a home directory."""
     base = environ.get("XDG_CONFIG_HOME", "")
-    # a relative path is invalid by the XDG specification and would depend on the directory gputop starts in
+    # a relative path is invalid by the XDG specification
     directory = base if base.startswith("/") else os.path.expanduser("~/.config")
     return Path(directory) / "gputop" / "config.toml" if directory.startswith("/") else None
 
 
 def load(path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...]) -> Preferences:
-    """The preferences of a file; the usual ones when there is none.
+    """Return the preferences of a file; the defaults if it does not exist.
 
     Args:
-        known: By table, the keys that its columns can have.
+        path: The file.
+        known: The keys of each table's columns.
         panes: The panes that can be hidden.
     """
     empty = Preferences(path=str(path))
@@ -131,10 +132,10 @@ class _UnsafeError(Exception):
 
 
 def _read(path: Path) -> str | None:
-    """The text of the file, None when there is none.
+    """Return the text of the file; None if it does not exist.
 
     Raises:
-        _UnsafeError: Another user could have written it.
+        _UnsafeError: Another user can change it.
     """
     root = os.geteuid() == 0
     if root and not _only_roots(path):
@@ -157,10 +158,10 @@ def _read(path: Path) -> str | None:
 
 
 def _only_roots(path: Path) -> bool:
-    """True if the file is there; from the top down, so that checked folders cannot be changed.
+    """True if the file exists; checks from the top down, so that checked directories cannot be changed.
 
     Raises:
-        _UnsafeError: A directory above it is not root's alone, or is a link.
+        _UnsafeError: Another user can change a directory above it, or it is a link.
     """
     for directory in reversed(path.parents):
         try:
@@ -170,7 +171,6 @@ def _only_roots(path: Path) -> bool:
         if not stat.S_ISDIR(facts.st_mode):
             raise _UnsafeError(f"{path} is not used: {directory} is not a directory, or is a link")
         if facts.st_uid != 0 or facts.st_mode & 0o022:
-            # What is not there is no problem.
             if not os.path.lexists(path):
                 return False
             _check_owner(path, directory, facts)
@@ -185,7 +185,7 @@ def _check_owner(path: Path, part: Path, facts: os.stat_result) -> None:
 
 
 class _Reading:
-    """Reads the settings one by one; each invalid one is a sentence."""
+    """Reads the settings one by one; collects a sentence for each invalid one."""
 
     def __init__(self, path: Path, known: Mapping[str, tuple[str, ...]], panes: tuple[str, ...]) -> None:
         self._path, self._known, self._panes = path, known, panes
@@ -279,7 +279,7 @@ class _Reading:
 
 
 def _shown(value: Any) -> str:
-    """A value as the file could have it, as far as a person reads it."""
+    """Return a value as text of limited length."""
     try:
         text = repr(value)
     except (ValueError, RecursionError):  # a number of more digits than Python writes

@@ -1,4 +1,4 @@
-"""The lines of chrome: header, banner, storms, footer."""
+"""The lines of the header, the banner and the storms."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gputop.ui.model.process.call_table import shares_text
 
 @dataclass(frozen=True, slots=True)
 class Status:
-    """What the header shows beside the frame."""
+    """The header's content beside the frame."""
 
     mode: str
     paused: bool = False
@@ -37,15 +37,15 @@ class Status:
     frozen: bool = False
     hidden: int = 0  # panes
     own: tuple[float, int] | None = None  # gputop's own mean percent of a CPU, over how many seconds
-    reduced: str = ""  # what is left out to keep gputop's own cost within its budget
+    reduced: str = ""  # what is reduced to keep gputop within its budget
 
 
 def header_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
-    """The first line: what one sees, when, and how far it can be trusted."""
+    """Return the first line: mode, time, lost events, problems, as far as it fits."""
     left = _badge(status)
     right = _recording(status.recording, width, glyphs)
     facts = _facts(frame, status, width, glyphs) if frame else [[(escape_text(status.title), "dim")]]
-    # Facts come in order of importance; those that do not fit are left out whole, not cut.
+    # by importance; facts that do not fit are left out, not cut
     for fact in facts:
         wanted = [("  ", ""), *fact]
         if line_width(left) + line_width(wanted) + line_width(right) < width and line_width(fact):
@@ -117,13 +117,9 @@ def _recording(state: RecordingState | None, width: int, glyphs: Glyphs) -> list
 
 
 def banner_lines(frame: Frame | None, status: Status, width: int, most: int, glyphs: Glyphs) -> list[Line]:
-    """What is wrong, in as few lines as it needs: the source died, or something cannot be observed.
+    """Return the failure or the first problem, in at most ``most`` lines.
 
-    Args:
-        most: Lines there is room for; a longer text is cut.
-
-    Returns:
-        Nothing when nothing is wrong, or what the pane of the GPUs says already: that there is none to show.
+    A missing GPU is left out: the GPU pane shows it.
     """
     problems = [one for one in frame.problems if frame.gpus or not is_no_gpu_reason(one)] if frame else []
     if status.failure:
@@ -148,19 +144,21 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
 
 
 def calls_text(frame: Frame) -> str:
-    """Call per second of all processes; ``-`` where they are not observed."""
+    """Return the calls per second of all processes, ``-`` if not observed."""
     return format_count(frame.calls_per_second) if frame.calls_observed else "-"
 
 
 def storm_spans(
     storm: Storm, glyphs: Glyphs, width: int = 200, *, traced: bool = True, cost: str = ""
 ) -> list[Span]:
-    """A storm in words: who suffers, how much, and who preempts it.
+    """Return a storm in words: the process, its figures, and the threads that preempt it.
 
     Args:
-        width: Columns; where it is tight the figures are left to the row of the process.
-        traced: True if eBPF tells who runs instead.
-        cost: What it costs in GPU time, "" where that is not known.
+        storm: The storm.
+        glyphs: The screen's glyphs.
+        width: Columns; without room the figures are left out.
+        traced: True if preempting threads are known, by eBPF.
+        cost: Its cost in GPU time, or "".
     """
     who = f"{storm.pid} {glyphs.shown(storm.name)} "
     unknown = "unknown" if traced else "not known without eBPF"
@@ -187,7 +185,7 @@ def storm_spans(
 
 
 def storm_lines(frame: Frame, explained: Explained, width: int, height: int, glyphs: Glyphs) -> list[Line]:
-    """The storms under way with what they cost, the last line says how many there is no room for."""
+    """Return the current storms with their cost; the last line counts those without room."""
     storms = frame.storms
     if not storms:
         longest = max(frame.processes, key=lambda row: row.runnable_percent or 0.0, default=None)
@@ -209,7 +207,7 @@ def storm_lines(frame: Frame, explained: Explained, width: int, height: int, gly
 
 
 def _storm_costs(explained: Explained) -> dict[int, str]:
-    """By process: what it costs that its threads get no CPU: ``GPU -72.0ms/s``; 0 is an answer."""
+    """Return by process the GPU time lost since its threads get no CPU: ``GPU -72.0ms/s``."""
     report = explained.report
     if report is None or not report.span_ns:
         return {}

@@ -1,6 +1,6 @@
 """Lines of text with style tokens, and the two sets of glyphs.
 
-A token names a meaning (``alert``), not a colour; ``gputop.ui.terminal.palette`` gives it one. Tokens may be
+A token names a meaning (``alert``), not a colour, which ``gputop.ui.terminal.palette`` defines. Tokens can be
 joined with ``+``: ``alert+select`` is an alert within the selected row.
 """
 
@@ -17,7 +17,7 @@ Line = tuple[Span, ...]
 
 @dataclass(frozen=True, slots=True)
 class Glyphs:
-    """The signs of a screen, and texts made of them: every text of somebody else's goes through ``shown``."""
+    """The signs of a screen, and texts made of them; text from outside goes through ``shown``."""
 
     cursor: str
     storm: str
@@ -40,23 +40,23 @@ class Glyphs:
     ascii: bool = False
 
     def shown(self, text: str) -> str:
-        """A text that others wrote, escaped."""
+        """Return text from outside, escaped."""
         return escape_text(text, ascii_only=self.ascii)
 
     def clip(self, text: str, width: int) -> str:
-        """The text in at most ``width`` columns."""
+        """Return the text in at most ``width`` columns."""
         return clip(text, width, self.ellipsis)
 
     def clip_place(self, place: str, width: int) -> str:
-        """A file with its line, likewise, without the begin of its path."""
+        """Return ``file.py:12`` in at most ``width`` columns; the file's name is cut, not the line."""
         return clip_place(place, width, self.ellipsis)
 
     def fit(self, text: str, width: int, *, right: bool = False) -> str:
-        """The text in exactly ``width`` columns."""
+        """Return the text in exactly ``width`` columns."""
         return fit(text, width, right=right, ellipsis=self.ellipsis)
 
     def line(self, spans: Sequence[Span], width: int, *, token: str = "") -> Line:
-        """Spans in exactly ``width`` columns."""
+        """Return spans in exactly ``width`` columns."""
         return fit_line(spans, width, token=token, ellipsis=self.ellipsis)
 
 
@@ -77,7 +77,7 @@ def line_width(line: Sequence[Span]) -> int:
 
 
 def fit_line(line: Sequence[Span], width: int, *, token: str = "", ellipsis: str = "…") -> Line:
-    """The line in exactly ``width`` columns, cut with an ellipsis or padded with ``token``."""
+    """Return the line in exactly ``width`` columns, cut with an ellipsis or padded with ``token``."""
     kept: list[Span] = []
     room = width
     for text, style in line:
@@ -99,7 +99,7 @@ def _fill(text: str, width: int) -> str:
 
 
 def merged(line: Sequence[Span]) -> Line:
-    """The line with neighbours of the same token joined: each span costs time when it is painted."""
+    """Return the line with neighbours of the same token joined, which makes painting faster."""
     out: list[Span] = []
     for text, token in line:
         if out and out[-1][1] == token:
@@ -110,7 +110,7 @@ def merged(line: Sequence[Span]) -> Line:
 
 
 def trimmed(line: Line) -> Line:
-    """The line without the blanks at its end."""
+    """Return the line without trailing blanks."""
     spans = list(line)
     while spans and not spans[-1][0].rstrip(" "):
         spans.pop()
@@ -120,7 +120,7 @@ def trimmed(line: Line) -> Line:
 
 
 def ascii_line(line: Line) -> Line:
-    """The line in ASCII and as wide as before: the last net below texts that were not escaped."""
+    """Return the line in ASCII, of the same width: a last barrier after escaping."""
     return tuple((text if text.isascii() else _in_ascii(text), token) for text, token in line)
 
 
@@ -131,7 +131,7 @@ def _in_ascii(text: str) -> str:
 
 
 def spread(left: Sequence[Span], right: Sequence[Span], width: int, *, fill: Span = (" ", "")) -> Line:
-    """Left part, filler, right part in exactly ``width`` columns; without room the right part is left out."""
+    """Return left part, filler, right part in ``width`` columns; without room the right part is left out."""
     gap = width - line_width(left) - line_width(right)
     if gap < 1:
         return fit_line(left, width)
@@ -143,7 +143,7 @@ def plain(line: Sequence[Span]) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """The text in lines of at most ``width`` columns, broken at spaces where possible."""
+    """Return the text in lines of at most ``width`` columns, broken at spaces if possible."""
     lines: list[str] = []
     current = ""
     for word in text.split(" "):
@@ -171,14 +171,16 @@ def paragraph(
     lead: str = "",
     lead_token: str = "head",
 ) -> list[Line]:
-    """A text that others wrote in lines of at most ``width`` columns, the further ones below its beginning.
+    """Return an unescaped text in lines of at most ``width`` columns, further ones below its beginning.
 
     Args:
-        text: What is reported, not yet escaped.
-        token: Its meaning.
+        text: The text.
+        token: Its token.
+        width: The width in columns.
+        glyphs: The screen's glyphs.
         indent: Columns before it.
-        lead: What stands before its first line.
-        lead_token: The meaning of that.
+        lead: The text before its first line.
+        lead_token: The token of ``lead``.
     """
     hang = indent + width_of(lead)
     first, *others = wrap(glyphs.shown(text), max(width - hang - 1, 8))

@@ -1,4 +1,4 @@
-"""What this process takes of a CPU, and how much less often the screen is drawn above its budget."""
+"""gputop's own CPU time, and how much less often the screen is drawn above its budget."""
 
 from __future__ import annotations
 
@@ -6,28 +6,24 @@ from collections import deque
 from typing import Final
 
 BUDGET_PERCENT: Final = 6.0  # of one CPU
-PERIOD_S: Final = 5.0  # what the cost is that of
-MEAN_S: Final = 30.0  # what the header shows the mean of: an explanation of 0.3 s comes every 20 to 40 s
-FIRST_S: Final = 10.0  # libraries are loaded and probes attached until then
+PERIOD_S: Final = 5.0  # of a measurement
+MEAN_S: Final = 30.0  # of the header's mean: an explanation takes 0.3 s every 20 to 40 s
+FIRST_S: Final = 10.0  # not measured: libraries are loaded and probes attached
 SLOWEST: Final = 4  # times less often
-CHEAP: Final = 0.4  # of the budget: below it twice as much is affordable
+CHEAP: Final = 0.4  # of the budget: below it, drawing twice as often is affordable
 _LEAST_HZ = 1.0
-UP_S, MOST_UP_S = 30.0, 1_800.0  # so long it has to stay there, the longer the more often that was in vain
+UP_S, MOST_UP_S = 30.0, 1_800.0  # below ``CHEAP`` before drawing more often; doubled after each failure
 
 
 class OwnCost:
-    """Compares CPU time with a budget. Knows no clock but the one it is given.
+    """Compares CPU time with a budget.
 
     Attributes:
-        slower: How many times less often the screen is drawn and WHY brought up to date: 1, 2 or 4.
+        slower: How many times less often the screen is drawn and WHY is updated: 1, 2 or 4.
     """
 
     def __init__(self, budget_percent: float = BUDGET_PERCENT) -> None:
-        """Start with everything as often as usual.
-
-        Args:
-            budget_percent: Of one CPU; 0 for no limit.
-        """
+        """Start at full speed; ``budget_percent`` of one CPU, 0 for no limit."""
         self.slower = 1
         self._budget = budget_percent
         self._from: tuple[float, float] | None = None
@@ -37,11 +33,11 @@ class OwnCost:
         self._went_up_s = float("-inf")
 
     def consume(self, now_s: float, cpu_s: float) -> bool:
-        """Update the CPU time since the start; True when ``slower`` has changed.
+        """Update the CPU time ``cpu_s`` since the start; return True if ``slower`` has changed.
 
         Args:
-            now_s: A clock that only grows.
-            cpu_s: CPU time of the process.
+            now_s: A monotonic time.
+            cpu_s: The CPU time of this process.
         """
         if not self._spent or now_s - self._spent[-1][0] >= 1:
             self._spent.append((now_s, cpu_s))
@@ -72,7 +68,7 @@ class OwnCost:
 
     @property
     def mean(self) -> tuple[float, int] | None:
-        """(percent of one CPU, over how many seconds), MEAN_S at most; None in the first PERIOD_S."""
+        """(percent of one CPU, seconds measured), over MEAN_S at most; None in the first PERIOD_S."""
         if not self._spent:
             return None
         (began_s, before_s), (now_s, cpu_s) = self._spent[0], self._spent[-1]
@@ -80,15 +76,15 @@ class OwnCost:
         return (100 * (cpu_s - before_s) / seconds, round(seconds)) if seconds >= PERIOD_S else None
 
     def drawn_hz(self, rate_hz: float) -> float:
-        """How often the screen is drawn where there are so many frames a second: once a second at least."""
+        """Return how often the screen is drawn: once a second at least."""
         return max(rate_hz / self.slower, min(rate_hz, _LEAST_HZ))
 
     def short(self, rate_hz: float) -> str:
-        """What is left out, in a few words for the first line; "" where nothing is."""
+        """Return a short notice for the first line, or ""."""
         return f"over {self._budget:g}%: drawn at {self.drawn_hz(rate_hz):g}Hz" if self.slower > 1 else ""
 
     def sentence(self, rate_hz: float) -> str:
-        """The same in full, "" where nothing is left out."""
+        """Return the notice in full, or ""."""
         if self.slower == 1:
             return ""
         return (

@@ -1,4 +1,4 @@
-"""Pages that cover the body: help, and everything that could not be observed."""
+"""The pages of help and of problems."""
 
 from __future__ import annotations
 
@@ -66,10 +66,12 @@ Group = tuple[str, Sequence[tuple[str, str]]]
 
 
 def help_page(groups: Iterable[Group], width: int, glyphs: Glyphs, search: str = "") -> list[Line]:
-    """All keys that work, then what the columns mean.
+    """Return all active keys, then the meaning of the columns.
 
     Args:
-        groups: Titles, each with its keys and what they do.
+        groups: Titles, each with keys and their actions.
+        width: The width in columns.
+        glyphs: The screen's glyphs.
         search: Only entries with this text.
     """
     sections: list[tuple[str, Sequence[tuple[str, str]], int, str]] = [
@@ -100,7 +102,7 @@ def _entry(name: str, text: str, column: int, width: int, token: str) -> list[Li
 def problems_page(
     frame: Frame | None, failure: str | None, width: int, glyphs: Glyphs, reduced: str = ""
 ) -> list[Line]:
-    """Every problem in full, the reasons of figures that are not there, and what happened to the tracing."""
+    """Return all problems, lost events, reasons of missing figures, and notes, in full."""
     out: list[Line] = []
     if failure:
         out += _paragraphs("The source failed", [failure], width, "alert", glyphs)

@@ -1,19 +1,19 @@
-"""How the lines of a screen with boxes are shared: tables first, then the timeline and the chain."""
+"""The division of a screen's lines: tables first, then the timeline and the chain."""
 
 from __future__ import annotations
 
 from typing import NamedTuple
 
 _BOX = 2  # lines of a border
-_PART = 0.28  # of the lines, that the timeline has however many calls there are
-_PART_OF_BOTH = 0.42  # the same of timeline and chain
-_LEAST_LANES, _LEAST_LINKS = 4, 3  # lines with which they still say something; with fewer they are not there
-_LEAST_DETAILS = 4  # lines of calls that processes leave: tabs, heading, two rows
-_FIRST_ROWS, _FIRST_PART = 12, 0.4  # as many processes, or this part of the lines, come before all else
+_PART = 0.28  # of the lines: reserved for the timeline
+_PART_OF_BOTH = 0.42  # of the lines: reserved for timeline and chain
+_LEAST_LANES, _LEAST_LINKS = 4, 3  # lines; with fewer they are hidden
+_LEAST_DETAILS = 4  # lines of calls: tabs, heading, two rows
+_FIRST_ROWS, _FIRST_PART = 12, 0.4  # processes, and their part of the lines, before everything else
 
 
 class Room(NamedTuple):
-    """Lines within the boxes of the processes, of the timeline, of the chain, and of the chart of a call."""
+    """Lines within the boxes of the processes, the timeline, the chain, and the chart of a call."""
 
     processes: int
     lanes: int
@@ -24,21 +24,21 @@ class Room(NamedTuple):
 def shared(
     left: int, *, rows: int, details: int, lanes: int, links: int, chart: int, open_lanes: bool = False
 ) -> Room:
-    """How much each pane has; what it would fill, 0 where it has nothing or is not there.
+    """Return the lines of each pane; arguments are the lines that panes could fill, 0 for hidden ones.
 
     Args:
-        left: Lines that panes above and below leave.
+        left: Lines left by panes above and below.
         rows: Processes.
         details: Lines of calls or threads, with their heading and tabs.
         lanes: Lines of the timeline.
         links: Lines of the chain.
         chart: Lines of the chart of the selected call, with its heading.
-        open_lanes: The timeline was requested: it is there however few lines are left.
+        open_lanes: The user opened the timeline: it is shown even with few lines.
     """
     wanted, calls, floor = rows + 1 + _BOX, details + _BOX, min(details, _LEAST_DETAILS) + _BOX
     first = min(wanted, max(_FIRST_ROWS + 1 + _BOX, int(left * _FIRST_PART)))
     if first == wanted == left - floor + 1:
-        floor -= 1  # all processes are in sight for one call less
+        floor -= 1  # one call less, so that all processes are in sight
     part = int(left * (_PART_OF_BOTH if links else _PART))
     room = max(left - wanted - calls - chart, min(part, left - first - floor))
     least = min(lanes, _LEAST_LANES)

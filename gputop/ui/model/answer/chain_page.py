@@ -1,4 +1,4 @@
-"""The page behind the verdict: every finding, and the chain of the selected one down to what is to blame."""
+"""The page behind the verdict: all findings, and the chain of the selected one."""
 
 from __future__ import annotations
 
@@ -23,19 +23,20 @@ from gputop.format import (
     format_times,
 )
 from gputop.playback.feed import OLD_NS, Explained
+from gputop.ui.model.answer.steady import finding_key
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS
 from gputop.ui.model.look import Glyphs, Line, Span, paragraph
 
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Diagnosis, Finding, Report
 
-_INDENT = 2  # columns a level of the chain
-_COST = 18  # columns of what it costs and its share of the time
+_INDENT = 2  # columns per level of the chain
+_COST = 18  # columns of the cost and its share
 _FACTS = 34  # columns of a finding's figures
 
 
 class ChainPage:
-    """Which finding and which of its moments is selected, and the lines of the page."""
+    """The selected finding, its selected moment, and the lines of the page."""
 
     def __init__(self) -> None:
         self._key: tuple[str, int] | None = None
@@ -43,9 +44,9 @@ class ChainPage:
         self._explained = Explained()
 
     def show(self, explained: Explained) -> None:
-        """Show another explanation; the selected finding stays selected while there is one of its kind."""
+        """Show another explanation; a finding of the selected one's cause and process stays selected."""
         self._explained = explained
-        if self._key is not None and self._key not in {_key(finding) for finding in self._findings}:
+        if self._key is not None and self._key not in {finding_key(finding) for finding in self._findings}:
             self._key, self._moment = None, 0
 
     @property
@@ -55,7 +56,7 @@ class ChainPage:
 
     @property
     def index(self) -> int:
-        keys = [_key(finding) for finding in self._findings]
+        keys = [finding_key(finding) for finding in self._findings]
         return keys.index(self._key) if self._key in keys else 0
 
     @property
@@ -65,7 +66,7 @@ class ChainPage:
     def move(self, by: int) -> None:
         if self._findings:
             place = min(max(self.index + by, 0), len(self._findings) - 1)
-            key = _key(self._findings[place])
+            key = finding_key(self._findings[place])
             self._moment = self._moment if key == self._key else 0
             self._key = key
 
@@ -85,21 +86,17 @@ class ChainPage:
 
     @property
     def moments_ns(self) -> tuple[int, ...]:
-        """The worst moments of the selected one of several findings, CLOCK_MONOTONIC."""
+        """The worst moments of the selected finding, CLOCK_MONOTONIC; () for a single finding."""
         finding = self.selected
         if finding is None or len(self._findings) < 2:
             return ()
         return tuple(self._explained.start_ns + moment for moment in finding.moments_ns)
 
     def lines(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
-        """All lines of the page.
-
-        Args:
-            replay: True if one can go to a moment.
-        """
+        """Return all lines of the page; with ``replay`` moments can be selected."""
         report = self._explained.report
         if report is None:
-            return self._answer_lines(width, glyphs)
+            return paragraph(self._explained.problem or "not enough data yet", "unknown", width, glyphs)
         text = _Writer(width, glyphs)
         text.add(report.verdict, "value", 1)
         if report.steps is not None:
@@ -119,7 +116,7 @@ class ChainPage:
         return text.lines
 
     def detail(self, width: int, glyphs: Glyphs, *, replay: bool) -> list[Line]:
-        """The chain of the selected finding alone; without one what the GPU is busy with, if it is known."""
+        """Return the chain of the selected finding; without findings the diagnosis, if any."""
         text, report = _Writer(width, glyphs), self._explained.report
         if report is not None and self.selected is not None:
             _detail(text, self.selected, report, self._moment, replay)
@@ -127,28 +124,16 @@ class ChainPage:
             _diagnosis(text, report.diagnosis)
         return text.lines
 
-    def _answer_lines(self, width: int, glyphs: Glyphs) -> list[Line]:
-        report = self._explained.report
-        answer = "no recurring stall"
-        if report is not None and report.diagnosis is not None:
-            answer += f": {report.diagnosis.title} ({report.diagnosis.level})"
-        text = answer if report else self._explained.problem or "not enough data yet"
-        return paragraph(text, "unknown", width, glyphs)
-
-
-def _key(finding: Finding) -> tuple[str, int]:
-    return finding.cause, finding.pid
-
 
 class _Writer:
-    """Wraps texts into lines with an indent."""
+    """Wraps texts into indented lines."""
 
     def __init__(self, width: int, glyphs: Glyphs) -> None:
         self.width, self.glyphs = width, glyphs
         self.lines: list[Line] = []
 
     def add(self, text: str, token: str, indent: int, lead: str = "", lead_token: str = "head") -> None:
-        """A paragraph; ``lead`` stands before its first line."""
+        """Add a paragraph; ``lead`` stands before its first line."""
         self.lines += paragraph(
             text, token, self.width, self.glyphs, indent=indent, lead=lead, lead_token=lead_token
         )
@@ -158,7 +143,7 @@ class _Writer:
 
 
 def _row(place: int, finding: Finding, report: Report, selected: bool, width: int, glyphs: Glyphs) -> Line:
-    """One finding: number, title, cause, level, loss, share of the time."""
+    """Return a finding's line: number, title, cause, level, loss, share of the time."""
     dash = glyphs.dash
     about = "~" if is_about(finding.loss) else ""
     cost = about + cost_text(finding.loss, dash) + ("" if finding.kind == "idle" else " lost")
@@ -182,7 +167,7 @@ def _row(place: int, finding: Finding, report: Report, selected: bool, width: in
 
 
 def _detail(text: _Writer, finding: Finding, report: Report, moment: int, replay: bool) -> None:
-    """The chain of a finding, what to do, what speaks for it."""
+    """Add a finding's chain, cost, line, fix, savings, moments and evidence."""
     block = finding_block(finding, report)
     for depth, (layer, about, figures) in enumerate(block.links):
         text.add(f"{about}: {figures}", "", 1 + _INDENT * depth, lead=f"{layer} ", lead_token="busy")
@@ -203,7 +188,7 @@ def _detail(text: _Writer, finding: Finding, report: Report, moment: int, replay
 
 
 def _diagnosis(text: _Writer, diagnosis: Diagnosis) -> None:
-    """What kind of trouble it is where no finding says so: a busy GPU, and what is advised for it."""
+    """Add the class without a finding, as a busy GPU, with its advice and evidence."""
     text.add(f"{diagnosis.title} ({diagnosis.level})", "value", 1, lead="class     ")
     for place, advice in enumerate(diagnosis.advice):
         text.add(advice, "value", 1, lead="to change " if place == 0 else "          ")
@@ -223,7 +208,7 @@ def _moments(finding: Finding, moment: int, replay: bool, width: int, glyphs: Gl
 
 
 def _rest(text: _Writer, report: Report) -> None:
-    """What is no finding: single long gaps, threads in storms, the remainder, and doubts."""
+    """Add single long gaps, threads in storms, the remainder, and notes."""
     text.blank()
     for event in report.events:
         text.add(event.text(), "dim", 1, lead="once      ")

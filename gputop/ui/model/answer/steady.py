@@ -1,7 +1,7 @@
-"""The order of the findings from one explanation to the next: two change places when one is clearly larger.
+"""A steady order of the findings: two change places only when one is clearly larger.
 
-Every pane reads the report of ``Steady.ordered``, live and in a replay: the first finding of the panel
-is the first of the page, and its class is the class that is shown.
+All panes read the report of ``Steady.ordered``, so that the first finding and its class are the same
+everywhere.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from gputop.playback.feed import Explained
 if TYPE_CHECKING:
     from gputop.analysis.answer.report import Diagnosis, Finding, Range, Report
 
-FAR_NS = 10 * NS_PER_S  # from one explanation to the next: beyond, nothing of the old order is kept
-_LEAST = 0.01  # of the time: the precision in which shares are shown
+FAR_NS = 10 * NS_PER_S  # from one explanation to the next: beyond, the old order is dropped
+_LEAST = 0.01  # of the time: the precision of shown shares
 _Key = tuple[str, int]
 
 
@@ -28,7 +28,7 @@ class Steady:
         self._end_ns = 0
 
     def ordered(self, explained: Explained) -> Explained:
-        """The explanation with its findings in a steady order, that of the class first."""
+        """Return the explanation with its findings in a steady order, that of the class first."""
         report = explained.report
         if report is None:
             return explained
@@ -37,15 +37,17 @@ class Steady:
         self._end_ns = explained.end_ns
         natural = _natural(report)
         findings = self._settled(natural, max(report.span_ns, 1))
-        self._order = [_key(one) for one in findings]
+        self._order = [finding_key(one) for one in findings]
         if tuple(findings) == report.findings and _lead(report) in (None, 0):
             return explained
         return replace(explained, report=_arranged(report, natural, findings))
 
     def _settled(self, natural: list[Finding], span_ns: int) -> list[Finding]:
-        """The findings in the order they had, but for those that are clearly larger than one before them."""
+        """Return the findings in their former order; clearly larger ones move up."""
         places = {key: place for place, key in enumerate(self._order)}
-        old = sorted((one for one in natural if _key(one) in places), key=lambda one: places[_key(one)])
+        old = sorted(
+            (one for one in natural if finding_key(one) in places), key=lambda one: places[finding_key(one)]
+        )
         settled: list[Finding] = []
         for one in old:
             at = len(settled)
@@ -53,14 +55,17 @@ class Steady:
                 at -= 1
             settled.insert(at, one)
         for place, one in enumerate(natural):
-            if _key(one) not in places:
-                before = {_key(other) for other in natural[:place]}
-                at = max((at for at, other in enumerate(settled, 1) if _key(other) in before), default=0)
+            if finding_key(one) not in places:
+                before = {finding_key(other) for other in natural[:place]}
+                at = max(
+                    (at for at, other in enumerate(settled, 1) if finding_key(other) in before), default=0
+                )
                 settled.insert(at, one)
         return settled
 
 
-def _key(finding: Finding) -> _Key:
+def finding_key(finding: Finding) -> _Key:
+    """Return what identifies a finding from one explanation to the next."""
     return finding.cause, finding.pid
 
 
@@ -69,7 +74,7 @@ def _lead(report: Report) -> int | None:
 
 
 def _natural(report: Report) -> list[Finding]:
-    """That of the class first, then the others as they are."""
+    """Return the findings, that of the class first."""
     lead = _lead(report)
     if lead is None:
         lead = next((place for place, one in enumerate(report.findings) if one.kind == "idle"), 0)
@@ -81,29 +86,27 @@ def _ends(loss: Range) -> tuple[int, int]:
 
 
 def _clearly_larger(one: Finding, other: Finding, span_ns: int) -> bool:
-    """True if a finding costs more than another one whatever is true within both ranges."""
+    """True if a finding costs more than another one anywhere within both ranges."""
     if one.kind != other.kind:
         return one.kind == "idle"
     return _ends(one.loss)[0] > _ends(other.loss)[1] + _LEAST * span_ns
 
 
 def _arranged(report: Report, natural: list[Finding], findings: list[Finding]) -> Report:
-    """The report with its findings in another order; the class and the first sentence follow."""
+    """Return the report with its findings in another order; class and verdict follow."""
     diagnosis = report.diagnosis
     if diagnosis is None or diagnosis.lead is None:
         return replace(report, findings=tuple(findings))
-    if _key(findings[0]) == _key(natural[0]):
+    if finding_key(findings[0]) == finding_key(natural[0]):
         return replace(report, findings=tuple(findings), diagnosis=replace(diagnosis, lead=0))
     return _renamed(report, diagnosis, findings)
 
 
 def _renamed(report: Report, diagnosis: Diagnosis, findings: list[Finding]) -> Report:
-    """The report whose class is that of the finding that kept its place."""
+    """Return the report with the class of its new first finding."""
+    # late, for the start of the screen
     from gputop.analysis.answer.report import Level
-    from gputop.analysis.answer.wording import (
-        accounts_for,  # loaded long before two findings compete
-        verdict,
-    )
+    from gputop.analysis.answer.wording import accounts_for, verdict
     from gputop.analysis.findings.diagnosis import TITLES, class_of
 
     first = findings[0]

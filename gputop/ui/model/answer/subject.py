@@ -1,4 +1,4 @@
-"""What the screen is about before anybody chooses: the process of the verdict, and who uses no CUDA."""
+"""The process to select before the user chooses one."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def subject_of(explained: Explained, frame: Frame, started: int | None) -> int | None:
-    """The process to select while the user has chosen none; None where any will do.
+    """Return the process to select while the user has chosen none, or None.
 
     Args:
-        explained: The verdict: what it is about comes first.
-        frame: The processes that are there.
-        started: The process that gputop was started for, which may be a shell around the one that counts.
+        explained: The explanation, whose process comes first.
+        frame: The current processes.
+        started: The process that gputop was started for, maybe a shell around the CUDA program.
     """
     there = {row.pid: row for row in frame.processes}
     reported = _of_report(explained.report) if explained.report is not None else None
@@ -42,5 +42,5 @@ def _of_report(report: Report) -> int | None:
 
 
 def without_cuda(row: ProcessRow) -> bool:
-    """True if a process has made no CUDA call that is known of, and is known to be on no GPU."""
+    """True if a process has no known CUDA call and no known GPU."""
     return not row.gpus and not row.calls and not row.calls_per_second and not row.gpu_memory_bytes

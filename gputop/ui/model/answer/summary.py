@@ -1,7 +1,7 @@
-"""What a program was, once it has ended: run time, steps, idle time, first causes, energy, its recording.
+"""The summary of a process: run time, steps, idle time, first causes, energy, its recording.
 
-Keep one ``Runs`` a screen and call ``consume(frame, explained)`` with each frame, live and of a recording.
-Explanations overlap: of each, the share of its time that is new counts.
+Call ``Runs.consume(frame, explained)`` with each frame. Explanations overlap: only the new share of each
+counts.
 """
 
 from __future__ import annotations
@@ -28,12 +28,12 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 256
 MOST_CAUSES = 5
-_HOLE_NS = 5 * NS_PER_S  # between two frames: beyond, nothing is known of the power
+_HOLE_NS = 5 * NS_PER_S  # between two frames: beyond, the power is unknown
 
 
 @dataclass(slots=True)
 class Loss:
-    """One cause over the whole run, ns: what is sure, and what is estimated or possible."""
+    """A cause over the whole run, ns: what is certain, and what is estimated or possible."""
 
     finding: Finding
     low: float = 0.0
@@ -42,7 +42,7 @@ class Loss:
 
 @dataclass(slots=True)
 class Run:
-    """What is known of one process over its run, as far as it was seen."""
+    """The figures of one process over its observed run."""
 
     row: ProcessRow
     explained_ns: float = 0.0
@@ -57,7 +57,7 @@ class Run:
 
 
 class Runs:
-    """Adds up what frames and explanations say of each process."""
+    """Sums frames and explanations by process."""
 
     def __init__(self) -> None:
         self.runs: dict[int, Run] = {}
@@ -68,7 +68,7 @@ class Runs:
         """Consume a frame and the newest explanation; the same ones count once."""
         if frame.time_ns > self._time_ns:
             self._frame(frame)
-        # it may come after its frame, while time stands still
+        # also for a frame seen before: the explanation may come later
         report = explained.report
         if report is not None and explained.end_ns > self._end_ns and not explained.first_look:
             self._explained(report, explained)
@@ -85,7 +85,7 @@ class Runs:
             run.watts = row.watts
 
     def _room(self) -> bool:
-        """True if another process has room: those that ended first give theirs."""
+        """True if another process fits, after dropping the one that ended first if needed."""
         gone = [run for run in self.runs.values() if run.row.exited_ns is not None]
         if len(self.runs) >= MOST_RUNS and gone:
             del self.runs[min(gone, key=lambda run: run.row.exited_ns or 0).row.pid]
@@ -132,7 +132,7 @@ class Runs:
         return self.runs.get(pid)
 
     def last_ended(self) -> Run | None:
-        """The process with CUDA calls that ended last; None where none did, or one goes on."""
+        """Return the CUDA process that ended last; None while any is running."""
         if not self.runs or any(run.row.exited_ns is None for run in self.runs.values()):
             return None
         return max(self.runs.values(), key=lambda run: run.row.exited_ns or 0)
@@ -146,11 +146,15 @@ def _ends(lower: int, upper: int, estimate: int | None) -> tuple[float, float]:
 def summary_lines(
     run: Run | None, frame: Frame, ended: str, recording: str, width: int, glyphs: Glyphs
 ) -> list[Line]:
-    """The page.
+    """Return the page.
 
     Args:
-        ended: How it ended, in words; "" while it runs.
-        recording: The file it is recorded in, "" without one.
+        run: The process.
+        frame: The frame shown.
+        ended: How the process ended; "" while it runs.
+        recording: The file of its recording, or "".
+        width: The width in columns.
+        glyphs: The screen's glyphs.
     """
     if run is None:
         return [glyphs.line([(" no CUDA calls yet", "dim")], width)]
@@ -190,7 +194,7 @@ def summary_lines(
 
 
 def _causes(run: Run, width: int, glyphs: Glyphs) -> Iterable[Line]:
-    """The causes of the whole run, the largest first."""
+    """Return the causes of the whole run, largest first."""
     losses = sorted(run.losses.values(), key=lambda loss: -loss.high)[:MOST_CAUSES]
     if not losses or not run.explained_ns:
         return [((f" {'causes':10}", "head"), ("no recurring stall", "dim"))]

@@ -1,4 +1,4 @@
-"""The panel's answer in one line, for pages and small screens: why the GPU was idle in the last seconds."""
+"""The WHY panel in one line, for pages and small screens."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from gputop.ui.model.answer.why import PanelCause, Why
 from gputop.ui.model.answer.whylines import LEVEL_TOKENS, aged, all_idle_text, range_text, step_text
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, spread
 
-LEAST_TITLE = 10  # letters of a title that is cut
-LEAST_BESIDE_PLACE = 5  # where else the line of the program would go: the cause has its number, too
-USUAL_WIDTH = 80  # columns, from which on the line of the program is reported rather than the cost
+LEAST_TITLE = 10  # letters of a cut title
+LEAST_BESIDE_PLACE = 5  # letters of a cut title where else the source line would be left out
+USUAL_WIDTH = 80  # columns, from which on the source line is preferred to the cost
 _WHOLE = 10_000  # longer than any title
-# parts of the line that may go where it is narrow; what is none of them stays
+# optional parts of a narrow line
 _OTHERS, _DOUBTS, _PLACE, _COST, _CLASS = "others", "doubts", "place", "cost", "class"
-_SHORT_PLACE, _LEAST_PLACE = "short place", 14  # instead of the whole one: its file's name is cut
+_SHORT_PLACE, _LEAST_PLACE = "short place", 14  # with a cut file name
 _EVERY = frozenset((_OTHERS, _DOUBTS, _PLACE, _COST, _CLASS))
 Piece = tuple[str, Span]
 
 
 @dataclass(frozen=True, slots=True)
 class _Sentence:
-    """Words before the title, the title (may be cut), words after it, each with the part that it is of."""
+    """Words before the title, the title, which may be cut, and words after it, each with its part."""
 
     before: Sequence[Piece]
     title: str
@@ -31,13 +31,13 @@ class _Sentence:
     token: str
 
     def line(self, title: str, chosen: Set[str]) -> list[Span]:
-        """The words with such a title and with the parts that are chosen."""
+        """Return the words with this title and the chosen parts."""
         shown = [*self.before, ("", (title, self.token)), *self.after]
         return [span for part, span in shown if not part or part in chosen]
 
 
 def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
-    """The line, cut where it is narrow, but never the number, the cause and the level."""
+    """Return the line; the number, the cause and the level are never left out."""
     lead: list[Span] = [
         (glyphs.cursor if focused else " ", "cursor"),
         ("WHY ", "title.focus" if focused else "head"),
@@ -60,10 +60,10 @@ def verdict_line(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line
 
 
 def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, list[Span]]]:
-    """(parts that are reported, least length of a title that is cut, right end), the fullest first."""
+    """Yield (parts, least length of a cut title, right end), the fullest first."""
     yield _EVERY, _WHOLE, right
     yield _EVERY, _WHOLE, right[-1:]
-    # then what tells least goes, and the title is cut before the line of the program goes
+    # then the least important parts go; the title is cut before the source line goes
     most = _EVERY - {_OTHERS}
     yield most, _WHOLE, right[-1:]
     yield most, LEAST_TITLE, right[-1:]
@@ -79,7 +79,7 @@ def _tellings(right: list[Span], width: int) -> Iterator[tuple[Set[str], int, li
 
 
 def _body(why: Why, glyphs: Glyphs) -> _Sentence:
-    """What is reported: a cause with its class, else the class, else why nothing can be reported."""
+    """Return the cause with its class, else the class, else why there is neither."""
     text = glyphs.shown(why.text)
     if not why.gpus:
         return _Sentence([("", ("? ", "unknown"))], text, [], "unknown")
@@ -101,7 +101,7 @@ def _body(why: Why, glyphs: Glyphs) -> _Sentence:
 
 
 def _loss(cause: PanelCause, token: str, glyphs: Glyphs) -> list[Piece]:
-    """Cause and level of a finding, what it costs, its line."""
+    """Return a finding's cause and level, its cost, its line."""
     share = range_text(cause.low, cause.high, glyphs) + (" lost" if cause.overhead else "")
     cost = step_text(replace(cause, step_ns=None), glyphs) or share
     pieces: list[Piece] = [("", (f" ({cause.number} {cause.level})", token)), (_COST, (f" {cost}", "value"))]

@@ -1,7 +1,7 @@
-"""Why the GPU is idle, as a panel: each GPU's idle range, the two first causes, the fix of the first.
+"""The content of the WHY panel: each GPU's idle range, the first two causes, the fix of the first.
 
-``why_of(explained, frame)`` takes what a feed gives (``Feed.explained()``, ``Feed.latest()``; live and replay
-alike) and returns a ``Why``; ``gputop.ui.model.answer.whylines`` makes its lines. All shares are of 0 to 1.
+``why_of(explained, frame)`` returns a ``Why``; ``gputop.ui.model.answer.whylines`` makes its lines. All
+shares are from 0 to 1.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ MOST_CAUSES = 2
 _ENOUGH_NS = NS_PER_S  # before, and with fewer than _ENOUGH_STEPS, "no recurring stall" would be early
 _ENOUGH_STEPS = 3
 _EARLY_NS = 4 * NS_PER_S  # before, "unknown" would be early
-_MOSTLY = 0.5  # of a GPU's time: where nothing shows more than that, its idle time is unknown
-_UNEXPLAINED = 0.02  # of the time, from which on it is said that a chain is not known
-_MINUTES_FROM_S = 100  # of a time that is reported in seconds before
+_MOSTLY = 0.5  # of a GPU's time: if more is unknown, its idle time is unknown
+_UNEXPLAINED = 0.02  # of the time, from which on an unknown chain is reported
+_MINUTES_FROM_S = 100  # times are in seconds before
 _UNTRACED = "unknown without eBPF, which traces CUDA calls: gputop check shows what is missing"
 _NONE = "no process has made a CUDA call yet: gputop lists each from its first call on"
 _EARLY = "too few CUDA calls so far to tell when the GPU works"
@@ -35,15 +35,15 @@ _EARLY = "too few CUDA calls so far to tell when the GPU works"
 
 @dataclass(frozen=True, slots=True)
 class GpuIdle:
-    """How long a GPU had nothing to do, as parts of its time.
+    """A GPU's idle time, as shares of its time.
 
     Attributes:
         label: ``GPU 0``.
         proved: Provably idle: the lower end of the range.
-        estimated: Idle beside that presumably, and what that estimate may be off.
-        unknown: Neither; what remains is busy.
-        unestimated: Neither a source nor a finding covers most of it.
-        about: The estimate itself, that the sentence has; None without one.
+        estimated: Further idle time by the estimate, with its error.
+        unknown: Neither; the rest is busy.
+        unestimated: True if neither a source nor a finding covers most of the time.
+        about: The estimate, as in the verdict; None without one.
     """
 
     label: str
@@ -64,14 +64,14 @@ class GpuIdle:
 
 @dataclass(frozen=True, slots=True)
 class PanelCause:
-    """A finding as the panel tells it.
+    """A finding in the panel.
 
     Attributes:
         number: ``C05``.
-        low, high: What it took of the time: what is sure, and presumably.
-        per_step_ns: (low, high) a step; None where there are no steps.
-        step_ns: What such a step takes; None where the steps are another process's.
-        line: ``transfers.py:60``, "" where it is not known.
+        low, high: Its share of the time: certain, and presumed.
+        per_step_ns: (low, high) per step; None without steps.
+        step_ns: The length of a step; None if the steps are another process's.
+        line: ``transfers.py:60``, "" if unknown.
         overhead: True if it costs the host, not the GPU.
     """
 
@@ -88,11 +88,12 @@ class PanelCause:
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """What to change, and what that saves at most: ns a step, or of the whole window without steps.
+    """A change, and its largest saving: ns per step, or of the whole window without steps.
 
-    ``reason`` is what the advice rests on, "" where it says nothing of that; ``saves_joules`` the energy
-    of that, at most; ``older_ns`` how much older than
-    the figures all this is, 0 where that is little.
+    Attributes:
+        reason: The basis of the advice, or "".
+        saves_joules: The energy saved, at most.
+        older_ns: How much older than the figures the advice is; 0 if little.
     """
 
     reason: str
@@ -105,20 +106,20 @@ class Fix:
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """What the panel tells.
+    """The content of the panel.
 
     Attributes:
-        when: ``last 10 s, 0.4 s old``, "" where nothing was explained.
-        old: True if that is so old that it is drawn as old.
-        kind: The class: ``input-bound``, "" where it is not known.
-        level: How sure the class is.
-        gpus: By their numbers.
+        when: ``last 10 s, 0.4 s old``, "" without an explanation.
+        old: True if it is drawn as old.
+        kind: The class: ``input-bound``, "" if unknown.
+        level: The level of the class.
+        gpus: By index.
         causes: At most two, that of the class first.
-        more: How many findings there are beside them.
-        fix: Of the first cause.
-        text: One sentence, shown where there are no causes.
-        doubts: What speaks against it, in a few words each.
-        calm: True if nothing is wrong: the GPU is busy, or no work is requested.
+        more: The number of further findings.
+        fix: The fix of the first cause.
+        text: A sentence in place of causes.
+        doubts: Reasons for doubt, in a few words each.
+        calm: True if nothing is wrong: the GPU is busy, or has no work.
     """
 
     when: str = ""
@@ -135,10 +136,12 @@ class Why:
 
 
 def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
-    """What is to be reported at a frame.
+    """Return the panel's content at a frame.
 
     Args:
-        frame: The frame that is shown: how old that is, and whether there are calls at all.
+        explained: The explanation.
+        frame: The frame shown.
+        outcome: How the command ended, or "".
     """
     report = explained.report
     if not frame.calls_observed:
@@ -170,7 +173,7 @@ def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:
 
 
 def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
-    """How much was explained and how old that is, in words that keep their width."""
+    """Return the explained time and its age, in words of constant width."""
     span = f"{duration_ns / NS_PER_S:.0f} s" if duration_ns >= NS_PER_S else format_ns(duration_ns)
     if first_look:
         return f"first look at {span}, still reading"
@@ -180,7 +183,7 @@ def _when(duration_ns: int, age_ns: int, *, first_look: bool) -> str:
 
 
 def ended_text(end: End, now_ns: int) -> str:
-    """That the last process has ended: ``python 1234 ended 12 s ago, status 1``."""
+    """Return how the last process ended: ``python 1234 ended 12 s ago, status 1``."""
     name = f"{end.name} {end.pid}".strip()
     ago = f"{_seconds(now_ns - end.time_ns)} ago"
     if end.code is None:
@@ -193,13 +196,13 @@ def ended_text(end: End, now_ns: int) -> str:
 
 
 def _seconds(ns: int) -> str:
-    """A time that has passed, in words that change once a second at most."""
+    """Return a passed time, in whole seconds or minutes."""
     seconds = max(ns, 0) // NS_PER_S
     return f"{seconds} s" if seconds < _MINUTES_FROM_S else format_duration(seconds * NS_PER_S)
 
 
 def _without_work(frame: Frame, explained: Explained, outcome: str) -> str:
-    """Why there is nothing to tell of a GPU; never that there is no work beside calls that are seen."""
+    """Return why there is no GPU time; never "no call" while calls are recorded."""
     end = explained.ended
     if end is not None:
         return f"{ended_text(end, frame.time_ns)}: too few CUDA calls to tell when the GPU worked"
@@ -224,7 +227,7 @@ def _without_work(frame: Frame, explained: Explained, outcome: str) -> str:
 
 
 def in_order(report: Report) -> list[Finding]:
-    """That of the class, then the others by what they cost."""
+    """Return the finding of the class, then the others by cost."""
     lead = report.diagnosis.lead if report.diagnosis is not None else None
     if lead is None:
         lead = next((place for place, one in enumerate(report.findings) if one.kind == "idle"), None)
@@ -233,7 +236,7 @@ def in_order(report: Report) -> list[Finding]:
 
 
 def idle_of(gpu: GpuSpan, *, explained: bool = True) -> GpuIdle:
-    """How long a GPU was idle; ``told``: a finding tells of it."""
+    """Return a GPU's idle time; ``explained``: there is a finding."""
     account, span = gpu.account, max(gpu.span_ns, 1)
     most = account.bounds.upper - account.proved_ns - account.unknown_ns
     estimated = min(account.estimated_ns + (account.error_ns or 0), max(most, account.estimated_ns))
@@ -264,7 +267,7 @@ def panel_cause(finding: Finding, report: Report) -> PanelCause:
 
 
 def _place(finding: Finding, report: Report) -> str:
-    """The line; with its process where another one's finding reads alike."""
+    """Return the line, with the process if another one's finding reads alike."""
     line = finding.line.brief if finding.line is not None else ""
     alike = any(
         other.title == finding.title and other.line == finding.line and other.pid != finding.pid
@@ -276,7 +279,7 @@ def _place(finding: Finding, report: Report) -> str:
 
 
 def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
-    """The first advice; what it rests on stands before its first colon."""
+    """Return the first advice; its reason stands before its first colon."""
     if not finding.advice:
         return None
     reason, _colon, text = finding.advice[0].partition(": ")
@@ -290,7 +293,7 @@ def _fix(finding: Finding, report: Report, older_ns: int) -> Fix | None:
 
 
 def _without_causes(report: Report, lanes: Lanes | None) -> str:
-    """What is reported where no loss repeats."""
+    """Return the sentence without a recurring loss."""
     diagnosis = report.diagnosis
     if diagnosis is not None and diagnosis.kind is not None and diagnosis.evidence:
         return diagnosis.evidence[0]

@@ -1,7 +1,6 @@
-"""The answer where there is no room for the panel: class, cause, line, fix, in this order of importance.
+"""The WHY panel on small screens, from 3 lines of 20 columns on: class, cause, line, fix, by importance.
 
-Each begins a line of its own where the width asks for it; further lines that there are go to the fix, then to
-a title that is cut. From three lines and twenty columns on.
+Each begins a line of its own if needed; further lines are for the fix, then for a cut title.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
     if not why.gpus:
         head = (*head, ("? ", "unknown"))
         wrapped = wrap(glyphs.shown(why.text), max(width - line_width(head), 8))
-        most = max(height - 1, 1)  # it takes no more of a small screen than it has to
+        most = max(height - 1, 1)
         wrapped = wrapped if len(wrapped) <= most else [*wrapped[: most - 1], " ".join(wrapped[most - 1 :])]
         blank = " " * line_width(head)
         lines = [
@@ -48,7 +47,7 @@ def narrow_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, focused: 
 
 
 def _head(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
-    """The class, how long the GPUs were idle, how old that is."""
+    """Return the class, the GPUs' idle time and its age."""
     spans: list[Span] = [
         (glyphs.cursor if focused else " ", "cursor"),
         ("WHY ", "title.focus" if focused else "title"),
@@ -71,13 +70,13 @@ def _head(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
 
 
 def _cause(why: Why, width: int, room: int, glyphs: Glyphs) -> list[Line]:
-    """The first cause with number and level, its line of the program, what it costs."""
+    """Return the first cause with number and level, its source line, its cost."""
     cause = why.causes[0]
     token = "dim" if why.calm else LEVEL_TOKENS.get(cause.level, "warn")
     tail = f" {cause.number} {cause.level}"
     place = f" at {glyphs.shown(cause.line)}" if cause.line else ""
     cost = step_text(cause, glyphs) or range_text(cause.low, cause.high, glyphs)
-    # a fix keeps a line of its own; without one the title may have all that there is
+    # one line is for the fix, if any
     rows = max(room - bool(place) - (why.fix is not None), 1)
     title = glyphs.shown(cause.title)
     titles = _title(title, width - 1, width_of(tail), min(rows, 2), glyphs)
@@ -102,7 +101,7 @@ def _cause(why: Why, width: int, room: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _title(title: str, width: int, tail: int, rows: int, glyphs: Glyphs) -> list[str]:
-    """The title in one or two lines, with so much room behind its end; what stands in brackets goes first."""
+    """Return the title in one or two lines with ``tail`` columns left at its end; brackets are cut first."""
     short = brief(title, width - tail)
     if width_of(short) <= width - tail or rows < 2:
         return [glyphs.clip(short, max(width - tail, 8))]
@@ -111,7 +110,7 @@ def _title(title: str, width: int, tail: int, rows: int, glyphs: Glyphs) -> list
 
 
 def _fix(why: Why, width: int, room: int, glyphs: Glyphs) -> Sequence[Line]:
-    """What to change, then what that saves at most."""
+    """Return the change, then its largest saving."""
     fix = why.fix
     if fix is None or room < 1:
         return []

@@ -1,9 +1,7 @@
-"""The lines of the WHY panel, from five down to one, in any width from 60 columns on.
+"""The lines of the WHY panel, one to five, from 60 columns on.
 
-``why_lines(why, width, height, glyphs)`` gives at most ``height`` lines of exactly ``width`` columns: fewer
-where there is no more to tell (a healthy program: two). With ``titled=False`` the first line, which holds the
-class and how old it is, is left out: ``heading(why, glyphs)`` gives its spans for a border's title.
-Five lines: heading, GPUs, two causes, fix. Four: one cause. Three: the GPUs stand in the heading.
+Five lines: heading, GPUs, two causes, fix. Four: one cause. Three: the GPUs are in the heading. A healthy
+program has two.
 """
 
 from __future__ import annotations
@@ -22,9 +20,9 @@ WIDE = 0.3  # of the time: a range beyond this leaves open whether the GPU is id
 _CALM_WIDTH = 72  # columns of the one GPU of a program in which nothing is wrong
 _CAUSE_BARS = (24, 16, 8, 0)  # cells of a cause's bar, where there is room
 _FIX = " FIX 1 "
-_MOST_PLACE = 28  # columns of a line of the program
-_LEAST_TITLE = 24  # columns that a title keeps before something else goes
-_NOTHING = 0.01  # of the upper end of a range: so little is reported as 0
+_MOST_PLACE = 28  # columns of a source line
+_LEAST_TITLE = 24  # columns of a title before other columns go
+_NOTHING = 0.01  # of a range's upper end: a smaller lower end is 0
 _EIGHTHS = " ▏▎▍▌▋▊▉"
 _SIGNS = (("█", "▒", "░"), ("#", "+", ":"))  # proved, estimated, unknown
 _TOKENS = ("host", "warn", "unknown")
@@ -32,11 +30,7 @@ _WORDS = ("proved idle", "estimated", "unknown")
 
 
 def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool = True) -> list[Line]:
-    """The panel.
-
-    Args:
-        titled: True if the first line is the heading.
-    """
+    """Return at most ``height`` lines of ``width`` columns; without ``titled`` the heading is left out."""
     if not why.gpus:
         return _sentence(why.text, width, height, glyphs, titled=titled)
     room = height - titled
@@ -53,7 +47,7 @@ def why_lines(why: Why, width: int, height: int, glyphs: Glyphs, *, titled: bool
 
 
 def heading(why: Why, glyphs: Glyphs) -> list[Span]:
-    """The question, how much was explained and how old that is, the class and its level, doubts."""
+    """Return the question, the explained time and its age, the class and its level, doubts."""
     spans: list[Span] = [(QUESTION, "title")]
     if why.when:
         spans += [("  ", ""), (why.when, "warn" if why.old else "dim")]
@@ -66,7 +60,7 @@ def heading(why: Why, glyphs: Glyphs) -> list[Span]:
 
 def _heading_line(why: Why, width: int, glyphs: Glyphs) -> Line:
     left = [(" ", ""), *heading(why, glyphs)]
-    if line_width(left) > width:  # the question is the part that everybody knows
+    if line_width(left) > width:
         left = [(" WHY", "title"), *left[2:]]
     if not why.calm or why.more:
         every = f"all {why.more + len(why.causes)}" if why.causes else "page"
@@ -75,7 +69,7 @@ def _heading_line(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 
 def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
-    """Class, age and the GPUs in one line."""
+    """Return class, age and GPUs in one line."""
     left: list[Span] = [(" WHY ", "title"), (why.when, "warn" if why.old else "dim")]
     if why.kind:
         left += [("  ", ""), (why.kind, "" if why.calm else "value")]
@@ -86,7 +80,7 @@ def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 
 def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -> list[Line]:
-    """Everything below the heading, as far as there is room for it."""
+    """Return the lines below the heading."""
     gpu_rows = len(_gpu_rows(why, width, room, glyphs, legend=True)) if with_gpus else 0
     free = max(room - gpu_rows - len(why.causes), 1)
     fix = _fix_lines(why.fix, width, free, glyphs) if why.fix is not None and room > 1 else []
@@ -106,13 +100,13 @@ def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -
 
 
 def _fits_beside(why: Why, width: int, glyphs: Glyphs) -> bool:
-    """True if what is said has room beside the one GPU."""
+    """True if the sentence fits beside the one GPU."""
     needed = width_of(glyphs.shown(why.text)) + 2
     return len(why.gpus) == 1 and needed + _cell_least(why.gpus) <= width
 
 
 def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
-    """The one GPU, and what is said of it."""
+    """Return the one GPU and the sentence."""
     text = f"  {glyphs.shown(why.text)}"
     room = max(width - width_of(text), min(_cell_least(why.gpus), width))
     row = _gpu_rows(why, min(room, _CALM_WIDTH), 1, glyphs, legend=False)[0]
@@ -120,14 +114,14 @@ def _calm_line(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 
 def _sentence(text: str, width: int, height: int, glyphs: Glyphs, *, titled: bool) -> list[Line]:
-    """The panel without a GPU."""
+    """Return the panel without a GPU."""
     lead = " WHY  " if titled else " "
     lines = paragraph(text, "unknown", width, glyphs, indent=0, lead=lead, lead_token="title")
     return [glyphs.line(line, width) for line in lines[:height]]
 
 
 def aged(line: Line) -> Line:
-    """What is drawn as old: without the colours of an alarm, but for its age."""
+    """Return the line in muted colours, except for its age."""
     return merged([(text, token if token in ("title", "warn", "key") else "unsure") for text, token in line])
 
 
@@ -135,7 +129,7 @@ def aged(line: Line) -> Line:
 
 
 def range_text(low: float, high: float, glyphs: Glyphs) -> str:
-    """``47–72 %``, or ``47 %`` where both ends are the same number."""
+    """Return ``47–72 %``, or ``47 %`` for equal ends."""
     return f"{percent_text(low, high, glyphs.dash)} %"
 
 
@@ -163,7 +157,7 @@ def all_idle_text(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> str:
 
 
 def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) -> list[Span]:
-    """A GPU's time in ``width`` columns with its two ends: proved idle, estimated, unknown, busy blank."""
+    """Return a GPU's time as a bar: proved idle, estimated, unknown, busy (blank)."""
     tokens = ("dim", "dim", "unknown") if calm else _TOKENS
     left, right = ("[", "]") if glyphs.ascii else ("▐", "▌")
     signs = _SIGNS[glyphs.ascii]
@@ -178,7 +172,7 @@ def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) ->
 
 
 def _name(gpu: GpuIdle, count: int) -> str:
-    """The GPU's name, in fewer columns where there are many; a number alone would be that of a cause."""
+    """Return the GPU's name, shorter with many GPUs; not just the number, which could be a cause's."""
     return gpu.label if count <= 2 else gpu.label.replace("GPU ", "GPU", 1)
 
 
@@ -192,14 +186,14 @@ def _gpu_text(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
 
 
 def _cell_least(gpus: Sequence[GpuIdle]) -> int:
-    """Columns that a GPU needs: its name, its range, its bar."""
+    """Return the least columns of a GPU: name, range, bar."""
     count = len(gpus)
     text_width = 25 if any(gpu.unestimated for gpu in gpus) and count <= 2 else 13 if count <= 2 else 9
     return max(width_of(_name(gpu, count)) for gpu in gpus) + text_width + _LEAST_BAR + 4
 
 
 def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) -> list[Line]:
-    """The GPUs side by side; where not all have room, those that are idle most."""
+    """Return the GPUs side by side; without room for all, the most idle ones."""
     gpus, count = list(why.gpus), len(why.gpus)
     least = _cell_least(gpus)
     across = max(min(width // least, count), 1)
@@ -237,7 +231,7 @@ def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: boo
 
 
 def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
-    """What the signs mean of which there is something."""
+    """Return the meaning of the signs in use."""
     used = [any(gpu.parts[place] > 0 for gpu in gpus) for place in range(len(_SIGNS[0]))]
     spans: list[Span] = []
     for there, sign, token, word in zip(used, _SIGNS[glyphs.ascii], _TOKENS, _WORDS, strict=True):
@@ -250,7 +244,7 @@ def _legend(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> list[Span]:
 
 
 def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, calm: bool) -> list[Line]:
-    """One line a cause, all in the same columns; what tells least goes first where it is narrow."""
+    """Return a line for each cause, in the same columns; the least important ones are left out first."""
     if not causes:
         return []
     shares = [range_text(cause.low, cause.high, glyphs) for cause in causes]
@@ -290,13 +284,13 @@ def _cause_lines(causes: Sequence[PanelCause], width: int, glyphs: Glyphs, *, ca
 
 
 def _choices() -> list[tuple[int, bool, bool, bool]]:
-    """(bar, level, step, line of the program), the fullest first; the line goes last."""
+    """Return (bar, level, step, source line), the fullest first."""
     wide = [(bar, True, True, True) for bar in _CAUSE_BARS]
     return [*wide, (0, False, True, True), (0, False, False, True), (0, False, False, False)]
 
 
 def _cause_bar(cause: PanelCause, width: int, glyphs: Glyphs) -> list[Span]:
-    """The part of the time that it took: sure, and presumably."""
+    """Return a bar of the cause's share: certain, and presumed."""
     solid, hatched, _ = _SIGNS[glyphs.ascii]
     low, high = (min(max(share, 0.0), 1.0) * width for share in (cause.low, cause.high))
     full, upto = round(low), round(high)
@@ -309,7 +303,7 @@ def _cause_bar(cause: PanelCause, width: int, glyphs: Glyphs) -> list[Span]:
 
 
 def step_text(cause: PanelCause, glyphs: Glyphs) -> str:
-    """``3.7 of 9.8 ms/step``: what it takes of a step, in the unit of the step's length."""
+    """Return the cost per step: ``3.7 of 9.8 ms/step``."""
     if cause.per_step_ns is None:
         return ""
     low, high = cause.per_step_ns
@@ -323,21 +317,21 @@ def step_text(cause: PanelCause, glyphs: Glyphs) -> str:
 
 
 def unit_of(ns: float) -> tuple[int, str]:
-    """The unit in which so many ns are reported."""
+    """Return the unit for a time, in ns and by name."""
     return next(
         ((unit, name) for unit, name in ((NS_PER_S, "s"), (1_000_000, "ms")) if ns >= unit), (1_000, "us")
     )
 
 
 def figure(value: float) -> str:
-    """A figure of a step: two digits at least, ``0`` for nothing."""
+    """Return a figure with at least two digits, or ``0``."""
     if value < 0.005:
         return "0"
     return f"{value:.2f}" if value < 0.995 else f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
-    """What to change, and at its end what that saves at most; where there is room, in full and with why."""
+    """Return the change and its largest saving; with more lines in full, with its reason."""
     unit, name = unit_of(fix.saves_ns)
     most = f"{figure(fix.saves_ns / unit)} {name}{'/step' if fix.per_step else ''}"
     older = f" (from {fix.older_ns / NS_PER_S:.0f} s ago)" if fix.older_ns else ""
@@ -346,7 +340,7 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
     token = "unsure" if older else "value"
     text, reason = (glyphs.shown(one) for one in (fix.text, fix.reason))
     if rows == 1 and older and width_of(text) > width - len(_FIX) - len(saves) - 1:
-        saves = saves.replace(older, "")  # it is drawn as old all the same
+        saves = saves.replace(older, "")  # it is still drawn as old
     if rows == 1 and joules and width_of(text) > width - len(_FIX) - len(saves) - 1:
         saves = saves.replace(joules, "")
     room = max(width - len(_FIX) - len(saves) - 1, 8)
@@ -362,12 +356,12 @@ def _fix_lines(fix: Fix, width: int, rows: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _below(text: str, token: str) -> Line:
-    """A line of the fix under its first."""
+    """Return a further line of the fix."""
     return ((" " * len(_FIX), ""), (text, token))
 
 
 def _clause(text: str, room: int, glyphs: Glyphs) -> str:
-    """An advice in so many columns: what stands in brackets goes first, then whole clauses from its end."""
+    """Return an advice in ``room`` columns: brackets are cut first, then whole clauses from the end."""
     clause = brief(text, room)
     if width_of(clause) <= room:
         return clause

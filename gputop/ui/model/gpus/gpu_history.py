@@ -1,9 +1,6 @@
-"""What each GPU did over the last minutes: utilisation, memory, power, SMs, tensor cores, DRAM, as graphs.
+"""Graphs of each GPU over the last minutes: utilisation, memory, power, SMs, tensor cores, DRAM.
 
-Keep one ``GpuHistory`` a screen and call ``append(frame)`` with every frame that is shown, live or of a
-recording. ``detail_lines(history, frame, gpu, width, height, glyphs)`` gives the graphs of one GPU above a
-line of figures, of exactly ``width`` columns. ``span_text(width, known_ns)`` says how much time they span:
-two minutes, and more the wider they are; of a short session less, so that something is to be seen of it.
+They span two minutes, more if they are wide, and less of a short session.
 """
 
 from __future__ import annotations
@@ -17,21 +14,21 @@ from gputop.format import NS_PER_S, fit, format_bytes, format_percent, format_wa
 from gputop.ui.model.braille import PER_COLUMN, Floats, graph, graph_spans
 from gputop.ui.model.gpus import gpu_text
 from gputop.ui.model.look import Glyphs, Line, Span, merged
-from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
+from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames, share_of
 
 LEAST_NS = 120 * NS_PER_S
 KEPT_NS = 600 * NS_PER_S
-MOST_GPUS = 64  # the others have no graph
-_DOT_NS = NS_PER_S  # of the graph, where it is wide enough for ``LEAST_NS``
-_SHORT_DOTS_NS = (BIN_NS, 2 * BIN_NS)  # of a short session, as long as it fits
+MOST_GPUS = 64  # further ones have no graph
+_DOT_NS = NS_PER_S  # of a graph that is wide enough for ``LEAST_NS``
+_SHORT_DOTS_NS = (BIN_NS, 2 * BIN_NS)  # of a short session, while it fits
 _LABEL, _FIGURE = 6, 8  # columns before a graph
 _MOST_ROWS = 4  # lines of one graph
-_HOLD = 2.5  # frames apart, from which on something is missing between two
+_HOLD = 2.5  # frames: a longer distance of two frames is a gap
 
 
 @dataclass(frozen=True, slots=True)
 class Series:
-    """One figure of a GPU over time: its name, its key in ``of`` and its token."""
+    """One figure of a GPU over time: its label and its token."""
 
     label: str
     token: str
@@ -45,19 +42,15 @@ _UTIL = 0
 
 
 def shares(gpu: GpuRow) -> tuple[float | None, ...]:
-    """The figures of a GPU in the order of ``SERIES``, 0 to 1; None where NVML does not report one."""
+    """Return the figures of a GPU in the order of ``SERIES``, 0 to 1; None: not reported by NVML."""
     return (
-        _part(gpu.utilization_percent, 100),
-        _part(gpu.memory_used_bytes, gpu.memory_total_bytes),
-        _part(gpu.power_milliwatts, gpu.power_limit_milliwatts),
-        _part(gpu.sm_active_percent, 100),
-        _part(gpu.tensor_active_percent, 100),
-        _part(gpu.dram_bandwidth_percent, 100),
+        share_of(gpu.utilization_percent, 100),
+        share_of(gpu.memory_used_bytes, gpu.memory_total_bytes),
+        share_of(gpu.power_milliwatts, gpu.power_limit_milliwatts),
+        share_of(gpu.sm_active_percent, 100),
+        share_of(gpu.tensor_active_percent, 100),
+        share_of(gpu.dram_bandwidth_percent, 100),
     )
-
-
-def _part(value: float | None, whole: float | None) -> float | None:
-    return value / whole if value is not None and whole else None
 
 
 class GpuHistory:
@@ -68,12 +61,11 @@ class GpuHistory:
         self._frames = SeenFrames()
 
     def append(self, frame: Frame, *, present: bool = False) -> None:
-        """Join a frame on; the same one again costs nothing.
-
-        Behind a jump the utilisation of the minute before is there at once: frames carry it.
+        """Add a frame, unless it is known. After a jump, the frame's own history fills the minute before.
 
         Args:
-            present: It is the newest one instead, while another moment is shown.
+            frame: The frame.
+            present: True for the newest frame, while another moment is shown.
         """
         new, before_ns = self._frames.before(frame, present=present)
         if not new:
@@ -85,16 +77,16 @@ class GpuHistory:
             if ring is None:
                 ring = self.rings[gpu.index] = HistoryRing(len(SERIES), KEPT_NS // BIN_NS)
             if not ring.put(frame.time_ns, shares(gpu), hold_ns, before_ns):
-                before = tuple(_part(value, 100) for value in gpu.utilization_history)
+                before = tuple(share_of(value, 100) for value in gpu.utilization_history)
                 ring.fill(_UTIL, frame.time_ns, step_ns, before)
 
     def known_ns(self, index: int, end_ns: int) -> int:
-        """How long before a moment a GPU was seen first."""
+        """Return the time from the first frame with a GPU to a moment."""
         ring = self.rings.get(index)
         return end_ns - ring.oldest_ns if ring is not None and ring.oldest_ns is not None else 0
 
     def values(self, index: int, end_ns: int, columns: int) -> Floats:
-        """``[series, PER_COLUMN * columns]`` of a GPU up to a moment, NaN where nothing is known."""
+        """Return ``[series, PER_COLUMN * columns]`` of a GPU up to a moment; NaN: unknown."""
         count = PER_COLUMN * columns
         ring = self.rings.get(index)
         if ring is None:
@@ -103,7 +95,7 @@ class GpuHistory:
 
 
 def _dot_ns(columns: int, known_ns: int) -> int:
-    """The time of one dot: a second, or what two minutes need; less while no more is known."""
+    """Return the time of one dot: a second, or more so that two minutes fit; less in a short session."""
     dots = PER_COLUMN * max(columns, 1)
     needed = -(-LEAST_NS // dots)
     whole = max(-(-needed // BIN_NS) * BIN_NS, _DOT_NS)
@@ -111,13 +103,13 @@ def _dot_ns(columns: int, known_ns: int) -> int:
 
 
 def span_ns(width: int, known_ns: int) -> int:
-    """The time that the graphs of ``detail_lines`` span in so many columns, where so much is known."""
+    """Return the time span of the graphs of ``detail_lines``."""
     columns = _columns(width)
     return PER_COLUMN * columns * _dot_ns(columns, known_ns)
 
 
 def span_text(width: int, known_ns: int) -> str:
-    """``last 23 s``, ``last 2 min``, ``last 3 min 20 s``."""
+    """Return ``last 23 s``, ``last 2 min``, ``last 3 min 20 s``."""
     minutes, seconds = divmod(span_ns(width, known_ns) // NS_PER_S, 60)
     parts = [*([f"{minutes} min"] if minutes else []), *([f"{seconds} s"] if seconds else [])]
     return f"last {' '.join(parts)}"
@@ -133,11 +125,7 @@ def _columns(width: int) -> int:
 def detail_lines(
     history: GpuHistory, frame: Frame, gpu: GpuRow, width: int, height: int, glyphs: Glyphs
 ) -> list[Line]:
-    """Graphs of what is known of one GPU, at most ``height`` lines; the last has the other figures.
-
-    Args:
-        frame: What is shown: the graphs end there.
-    """
+    """Return the graphs of one GPU up to a frame, at most ``height`` lines; the last has other figures."""
     if trouble := gpu_text.trouble(gpu, glyphs):
         return [glyphs.line([(" ", ""), trouble], width)][:height]
     values = history.values(gpu.index, frame.time_ns, _columns(width))
@@ -156,7 +144,7 @@ def detail_lines(
 
 
 def _rows(place: int, count: int, room: int) -> int:
-    """Lines of a graph: all the same, the first ones have what is left."""
+    """Return the lines of a graph: equal ones, the remainder for the first graphs."""
     each, left = divmod(room, count)
     return min(each + (place < left), _MOST_ROWS)
 
@@ -176,7 +164,7 @@ def _percent(value: float | None) -> str:
 
 
 def _graph_lines(series: Series, text: str, values: Floats, rows: int, glyphs: Glyphs) -> list[Line]:
-    """A graph with its name and its newest figure before its lowest line."""
+    """Return a graph with its label and its newest figure before its lowest line."""
     head: list[Span] = [
         (fit(f" {series.label}", _LABEL), "head"),
         (fit(text, _FIGURE - 2, right=True), "value"),
@@ -192,7 +180,7 @@ def _graph_lines(series: Series, text: str, values: Floats, rows: int, glyphs: G
 
 
 def _figure_line(gpu: GpuRow, glyphs: Glyphs) -> Line:
-    """What has no graph: power of its limit, temperature, clock and what holds it, PCIe."""
+    """Return the figures without a graph: power and its limit, temperature, clock and its limit, PCIe."""
     texts = [
         gpu_text.power_text(gpu), gpu_text.temperature_text(gpu, glyphs), gpu_text.clock_text(gpu, glyphs),
     ]  # fmt: skip

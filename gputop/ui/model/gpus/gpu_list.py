@@ -1,4 +1,4 @@
-"""The GPU pane: a line each with as many columns as fit, or columns of short lines where there are many."""
+"""The GPU pane: a line per GPU with as many columns as fit, or short lines side by side for many GPUs."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from gputop.ui.model.look import Glyphs, Line, Span, fit_line, line_width, merge
 CELL_MIN = 38
 _SPARK_MIN, _SPARK_MAX = 10, 80
 _NAME_MAX, _METER = 24, 16
-_METER_ROOM = 50  # with less the graph has it all
+_METER_ROOM = 50  # columns, from which on there is a meter beside the graph
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,10 +24,9 @@ class GpuColumn:
 
     Attributes:
         title: Its heading.
-        width: With the space before it.
-        text: What stands in it.
-        rank: 0: always there; else the higher, the more room there must be. One in which no GPU has a
-            figure is left out.
+        width: Its width with the space before it.
+        text: Returns a cell's text.
+        rank: 0: always shown; else lower ranks come first. Columns without any figure are left out.
     """
 
     title: str
@@ -76,7 +75,7 @@ _NAME_RANK, _METER_RANK = 7, 12
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What the full lines of a frame have room for."""
+    """The widths of name, meter and graph, and the columns that fit."""
 
     name: int
     meter: int
@@ -88,7 +87,7 @@ TRY_WITHOUT = "Try: gputop demo storm"
 
 
 def facts_of_all(frame: Frame, width: int, glyphs: Glyphs) -> list[Span]:
-    """What the GPUs have in common, for the title: name, driver, CUDA, modes; as far as there is room."""
+    """Return the GPUs' common facts for the title, as many as fit: name, driver, CUDA, modes."""
     persistence = [{True: "on", False: "off", None: ""}[gpu.persistence_enabled] for gpu in frame.gpus]
     facts = [
         _in_common("", [gpu.name for gpu in frame.gpus]) if _one_name(frame) else "",
@@ -106,7 +105,7 @@ def facts_of_all(frame: Frame, width: int, glyphs: Glyphs) -> list[Span]:
 
 
 def _in_common(label: str, values: list[str]) -> str:
-    """``persistence on``; where they differ which GPUs have it: ``persistence on (0,1,2), off (3)``."""
+    """Return ``persistence on``, or if GPUs differ ``persistence on (0,1,2), off (3)``."""
     places: dict[str, list[int]] = {}
     for index, value in enumerate(values):
         places.setdefault(value, []).append(index)
@@ -119,12 +118,12 @@ def _in_common(label: str, values: list[str]) -> str:
 
 
 def _one_name(frame: Frame) -> bool:
-    """True if all of several GPUs have the same name: a title says it once."""
+    """True if several GPUs have the same name, which is in the title."""
     return len(frame.gpus) > 1 and len({gpu.name for gpu in frame.gpus}) == 1
 
 
 def no_gpu_sentence(frame: Frame) -> str:
-    """Why there is no line of a GPU."""
+    """Return why no GPU is shown."""
     traced = "CUDA calls are still traced."
     more = traced if any(row.calls for row in frame.processes) else TRY_WITHOUT
     for problem in frame.problems:
@@ -140,12 +139,12 @@ def is_no_gpu_reason(problem: str) -> bool:
 
 
 def offered(column: GpuColumn, gpus: tuple[GpuRow, ...], glyphs: Glyphs) -> bool:
-    """True if some GPU has a figure for a column, or is in trouble, so that it had one a moment ago."""
+    """True if any GPU has a figure for a column, or has no figures at the moment."""
     return any(text.trouble(gpu, glyphs) or column.text(gpu, glyphs) != NA for gpu in gpus)
 
 
 def _plan(frame: Frame, width: int, glyphs: Glyphs, *, titled: bool) -> _Plan:
-    """Add what is optional by rank while the graph keeps its least width."""
+    """Choose optional columns by rank while the graph keeps its least width."""
     wanted = [(column.rank, column.width, column) for column in COLUMNS]
     room = width - 4 - 5 - _SPARK_MIN - sum(size for rank, size, _ in wanted if rank == 0)
     name = min(max((len(gpu.name) for gpu in frame.gpus), default=0), _NAME_MAX)
@@ -171,7 +170,7 @@ def _utilization(gpu: GpuRow, glyphs: Glyphs) -> Span:
 
 
 def _graph(gpu: GpuRow, width: int, glyphs: Glyphs) -> Span:
-    """The utilisation of the newest marks, or why there is none."""
+    """Return the utilisation of the newest marks, or why there is none."""
     if trouble := text.trouble(gpu, glyphs):
         return glyphs.fit(trouble[0].replace(" the ", " "), width), trouble[1]
     if gpu.mig_enabled and gpu.utilization_percent is None:
@@ -188,7 +187,7 @@ def _token(column: GpuColumn, gpu: GpuRow, shown: str) -> str:
 
 
 def _heading(frame: Frame, width: int, plan: _Plan) -> Line:
-    """The names of the columns of the full lines."""
+    """Return the heading of the full lines."""
     seconds = plan.spark / frame.rate_hz if frame.rate_hz > 0 else 0
     title = f"last {seconds:.0f} s, 0-100%"
     parts = ["GPU ", fit("NAME", plan.name + 1) if plan.name else "", "UTIL "]
@@ -199,7 +198,7 @@ def _heading(frame: Frame, width: int, plan: _Plan) -> Line:
 
 
 def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
-    """The figures of a GPU in one line."""
+    """Return the figures of a GPU in one line."""
     cursor = glyphs.cursor if selected else " "
     spans: list[Span] = [(cursor, "cursor"), (f"{gpu.index:>2} ", "value")]
     if plan.name:
@@ -222,7 +221,7 @@ def _full_line(gpu: GpuRow, plan: _Plan, width: int, glyphs: Glyphs, *, selected
 
 
 def _short_cell(gpu: GpuRow, width: int, glyphs: Glyphs, *, selected: bool) -> Line:
-    """A GPU in a part of a line: a sign while its clocks are held down, utilisation, memory, power, heat."""
+    """Return a GPU in a part of a line: throttle sign, utilisation, memory, power, temperature."""
     cursor = glyphs.cursor if selected else " "
     held = (glyphs.warning, "warn") if text.slowed(gpu) else (" ", "")
     spans: list[Span] = [
@@ -249,12 +248,12 @@ def _selected(line: Line, selected: bool) -> Line:
 
 
 def has_full_lines(frame: Frame, width: int, height: int) -> bool:
-    """True if each GPU has a line of its own, below a heading."""
+    """True if each GPU has a full line, below a heading."""
     return len(frame.gpus) + 1 <= height and width >= 64
 
 
 def lines_needed(frame: Frame, width: int, room: int) -> int:
-    """How many lines the pane wants (without a title) when it may have at most ``room``."""
+    """Return the lines that the pane wants (without a title), at most ``room``."""
     if not frame.gpus:
         return 1
     if has_full_lines(frame, width, room):
@@ -272,11 +271,15 @@ def gpu_lines(
     *,
     titled: bool = False,
 ) -> tuple[list[Line], str]:
-    """The pane's lines and what is out of sight.
+    """Return the pane's lines, and what is out of sight.
 
     Args:
-        selected: The index of the GPU with the cursor, if one has it.
-        titled: A title above says what the GPUs have in common.
+        frame: The frame.
+        width: The width in columns.
+        height: The most lines.
+        glyphs: The screen's glyphs.
+        selected: The index of the GPU with the cursor, if any.
+        titled: True if a title shows common facts.
     """
     if not frame.gpus:
         return [glyphs.line([(no_gpu_sentence(frame), "unknown")], width)], ""
@@ -290,7 +293,7 @@ def gpu_lines(
 def _short_lines(
     frame: Frame, width: int, height: int, glyphs: Glyphs, selected: int | None
 ) -> tuple[list[Line], str]:
-    """Columns of short cells, read downwards; the selected one is always in sight."""
+    """Return short cells in columns, read downwards; the selected one is in sight."""
     per_line = max(width // CELL_MIN, 1)
     cell = (width - (per_line - 1) * 3) // per_line
     count = -(-len(frame.gpus) // per_line)

@@ -1,4 +1,4 @@
-"""The figures of a GPU as a person reads them, and what each is called."""
+"""The figures of a GPU as text, and their labels."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ from gputop.ui.model.look import Glyphs, Span
 
 STALE_NS = 2 * NS_PER_S
 NA = "n/a"
-IDLE_NS, MUCH_BYTES = 60 * NS_PER_S, 1 << 30  # who holds as much and did nothing for as long is named
+IDLE_NS, MUCH_BYTES = 60 * NS_PER_S, 1 << 30  # of an idle process that is reported for holding memory
 
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """Something that NVML says of a GPU.
+    """A figure that NVML reports.
 
     Attributes:
-        label: What it is called.
-        keys: The fields of the row that it shows.
-        text: The figure in words, ``n/a`` when it is not known.
+        label: Its label.
+        keys: The fields of ``GpuRow`` that it shows.
+        text: Returns its text, ``n/a`` for unknown.
     """
 
     label: str
@@ -35,29 +35,29 @@ def _value(value: float | None, unit: str) -> str:
 
 
 def percent_text(value: float | None) -> str:
-    """A share: ``38%``, ``0.4%``."""
+    """Return a share: ``38%``, ``0.4%``."""
     return _value(value, "%")
 
 
 def rate_text(size: int | None) -> str:
-    """A throughput: ``1.5G/s``."""
+    """Return a throughput: ``1.5G/s``."""
     return NA if size is None else f"{format_bytes(size)}/s"
 
 
 def memory_text(gpu: GpuRow) -> str:
-    """Used and total memory: ``61.0G/80.0G``."""
+    """Return used and total memory: ``61.0G/80.0G``."""
     return both_ways(gpu.memory_used_bytes, gpu.memory_total_bytes)
 
 
 def memory_share_text(gpu: GpuRow) -> str:
-    """Used memory in percent: ``76``."""
+    """Return used memory in percent: ``76``."""
     if gpu.memory_used_bytes is None or not gpu.memory_total_bytes:
         return NA
     return format_percent(100 * gpu.memory_used_bytes / gpu.memory_total_bytes)
 
 
 def power_text(gpu: GpuRow) -> str:
-    """Power drawn and its limit: ``212/700W``."""
+    """Return the power and its limit: ``212/700W``."""
     if gpu.power_milliwatts is None:
         return NA
     if gpu.power_limit_milliwatts is None:
@@ -66,12 +66,12 @@ def power_text(gpu: GpuRow) -> str:
 
 
 def temperature_text(gpu: GpuRow, glyphs: Glyphs) -> str:
-    """Temperature: ``34°C``."""
+    """Return the temperature: ``34°C``."""
     return _value(gpu.temperature_celsius, "C" if glyphs.ascii else "°C")
 
 
 def clock_text(gpu: GpuRow, glyphs: Glyphs) -> str:
-    """Clock of the multiprocessors, with a warning sign while it is held down: ``1755MHz``."""
+    """Return the SM clock, with a warning sign while it is throttled: ``1755MHz``."""
     if gpu.sm_clock_mhz is None:
         return NA
     sign = glyphs.warning if slowed(gpu) else ""
@@ -79,12 +79,12 @@ def clock_text(gpu: GpuRow, glyphs: Glyphs) -> str:
 
 
 def slowed(gpu: GpuRow) -> bool:
-    """True if heat or the supply holds the clocks down: that is time lost."""
+    """True if the clocks are throttled by heat or by the power supply."""
     return nvml_rows.held_down(gpu.clock_event_reasons)
 
 
 def held_text(gpu: GpuRow) -> str:
-    """The limits of the clocks: ``power limit, temperature``; ``none``: no limit is active."""
+    """Return the active limits of the clocks: ``power limit, temperature``, or ``none``."""
     if gpu.clock_events is None:
         return NA
     return escape_text(", ".join(gpu.clock_events)) or "none"
@@ -97,17 +97,17 @@ def _count(value: int | None) -> str:
 def both_ways(
     received: int | None, sent: int | None, text: Callable[[int | None], str] = format_bytes
 ) -> str:
-    """Throughput to and from the GPU, without its unit, or another pair of figures: ``1.5G/300M``."""
+    """Return throughput to and from the GPU, or another pair of figures, without unit: ``1.5G/300M``."""
     return NA if received is None and sent is None else f"{text(received)}/{text(sent)}"
 
 
 def ecc_text(gpu: GpuRow) -> str:
-    """Errors of memory that were corrected, and those that were not: ``3/0``."""
+    """Return corrected and uncorrected memory errors: ``3/0``."""
     return both_ways(gpu.ecc_corrected_errors, gpu.ecc_uncorrected_errors, _count)
 
 
 def video_text(gpu: GpuRow) -> str:
-    """What encoder and decoder do: ``20/0``."""
+    """Return the utilisation of encoder and decoder: ``20/0``."""
     return both_ways(gpu.encoder_percent, gpu.decoder_percent, _count)
 
 
@@ -124,7 +124,7 @@ def _clock_of(now: int | None, most: int | None) -> str:
 
 
 def _link_text(gpu: GpuRow, _: Glyphs) -> str:
-    """Generation and lanes, and what they could be where that is more: ``gen 4/5 x16``."""
+    """Return generation and lanes, with their maxima if these differ: ``gen 4/5 x16``."""
     if gpu.pcie_generation is None or gpu.pcie_width is None:
         return NA
     return (
@@ -233,7 +233,7 @@ _LABELS = {key: figure.label for _, figures in SECTIONS for figure in figures fo
 
 
 def trouble(gpu: GpuRow, glyphs: Glyphs) -> Span | None:
-    """Why a GPU has no figures at all: it is lost, or NVML does not answer; None when all is well."""
+    """Return why a GPU has no figures: it is lost, or NVML does not answer; else None."""
     if gpu.lost:
         return f"{glyphs.warning} {escape_text(gpu.lost)}", "alert"
     if gpu.age_ns >= STALE_NS:
@@ -242,7 +242,7 @@ def trouble(gpu: GpuRow, glyphs: Glyphs) -> Span | None:
 
 
 def reasons(gpu: GpuRow) -> list[str]:
-    """Why figures are not there, a sentence for each reason: ``n/a: fan, encoder: not offered …``."""
+    """Return a sentence for each reason of missing figures: ``n/a: fan, encoder: not offered …``."""
     if gpu.lost:
         return [f"{NA}: all figures: {escape_text(gpu.lost)}"]
     by_reason: dict[str, list[str]] = {}
@@ -252,13 +252,13 @@ def reasons(gpu: GpuRow) -> list[str]:
         if label not in labels:
             labels.append(label)
     if len(by_reason) == 1 and gpu.utilization_percent is None and gpu.memory_used_bytes is None:
-        labels = ["all figures"]  # none is known, and for one reason: a list says no more
+        labels = ["all figures"]
         by_reason = dict.fromkeys(by_reason, labels)
     return [f"{NA}: {', '.join(labels)}: {escape_text(reason)}" for reason, labels in by_reason.items()]
 
 
 def idle_holders(gpu: GpuRow, glyphs: Glyphs) -> list[str]:
-    """Who holds much of its memory and gives it no work, in sentences; who holds most first."""
+    """Return a sentence for each process that holds much memory without submitting work."""
     parts = []
     for row in gpu.processes or ():
         long = row.idle_ns is not None and row.idle_ns >= IDLE_NS

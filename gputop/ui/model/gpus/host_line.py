@@ -1,4 +1,4 @@
-"""The machine in one line: CPU, load, memory, pressure, disks, network. What does not fit is left out."""
+"""The machine in one line, as far as it fits: CPU, load, memory, pressure, disks, network."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from gputop.format import NS_PER_S, SPARKS, SPARKS_ASCII, format_bytes, format_p
 from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged
 
-_MOST_CORES = 64  # that have a sign each
+_MOST_CORES = 64  # with a sign each
 
 
 def host_spans(host: HostRow, width: int, glyphs: Glyphs) -> Line:
-    """The figures in order of importance, as many as fit."""
+    """Return the figures by importance, as many as fit."""
     out: list[Span] = []
     for part in _parts(host, glyphs):
         wanted = [*([("  ", "")] if out else [(" ", "")]), *part]
@@ -67,7 +67,7 @@ def _parts(host: HostRow, glyphs: Glyphs) -> list[list[Span]]:
 
 
 def cpu_text(host: HostRow, glyphs: Glyphs) -> str:
-    """Model, clock and temperature of the CPUs, as far as they are known: ``EPYC 9654  3.7GHz  61°C``."""
+    """Return the known ones of the CPUs' model, clock and temperature: ``EPYC 9654 3.7GHz 61°C``."""
     parts = [glyphs.shown(host.cpu_model)] if host.cpu_model else []
     if host.cpu_mhz is not None:
         parts.append(f"{host.cpu_mhz / 1000:.1f}GHz")
@@ -81,6 +81,6 @@ def _rates(one: int | None, other: int | None) -> str:
 
 
 def _cores(percent: tuple[float, ...], glyphs: Glyphs) -> str:
-    """A sign for each CPU: how busy it is."""
+    """Return a sign for each CPU's utilisation."""
     signs = SPARKS_ASCII if glyphs.ascii else SPARKS
     return "".join(signs[min(int(one * len(signs) / 100), len(signs) - 1)] for one in percent)

@@ -1,4 +1,4 @@
-"""The page of the machine: its CPUs, memory, pressure, disks and network, now and over the last minutes."""
+"""The page of the machine: CPUs, memory, pressure, disks and network, now and over the last minutes."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputop.ui.model.braille import PER_COLUMN, graph, graph_spans
 from gputop.ui.model.gpus.host_line import cpu_text
 from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragraph
-from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames
+from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames, share_of
 
 _KEPT_NS = 600 * NS_PER_S
 _SERIES = ("CPU", "memory", "CPU pressure", "I/O pressure")
@@ -26,18 +26,14 @@ _NO_TOP = "Processes without a GPU are not listed (see top or btop); those that 
 
 
 class MachineHistory:
-    """Shares of the machine over the last ten minutes."""
+    """CPU, memory and pressure of the machine over the last ten minutes."""
 
     def __init__(self) -> None:
         self._ring = HistoryRing(len(_SERIES), _KEPT_NS // BIN_NS)
         self._seen = SeenFrames()
 
     def add(self, frame: Frame, *, present: bool = False) -> None:
-        """Join a frame on; the same one again costs nothing.
-
-        Args:
-            present: It is the newest one, while another moment is shown.
-        """
+        """Add a frame, unless it is known; ``present``: the newest one, while another moment is shown."""
         new, before_ns = self._seen.before(frame, present=present)
         if new and frame.host is not None:
             self._ring.put(frame.time_ns, _shares(frame.host), _HOLD_NS, before_ns)
@@ -67,15 +63,13 @@ def _shares(host: HostRow | None) -> tuple[float | None, ...]:
     if host is None:
         return (None,) * len(_SERIES)
     return (
-        _part(host.cpu_percent, 100),
-        None if (free := _part(host.memory_available_bytes, host.memory_total_bytes)) is None else 1 - free,
-        _part(host.pressure_cpu_percent, 100),
-        _part(host.pressure_io_percent, 100),
+        share_of(host.cpu_percent, 100),
+        None
+        if (free := share_of(host.memory_available_bytes, host.memory_total_bytes)) is None
+        else 1 - free,
+        share_of(host.pressure_cpu_percent, 100),
+        share_of(host.pressure_io_percent, 100),
     )
-
-
-def _part(value: float | None, whole: float | None) -> float | None:
-    return value / whole if value is not None and whole else None
 
 
 def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, live: bool) -> list[Line]:
@@ -110,7 +104,7 @@ def _cores(host: HostRow, width: int, glyphs: Glyphs) -> list[Line]:
 
 
 def _figures(host: HostRow, width: int) -> list[Line]:
-    """Lines of each kind; what the kernel does not report is left out."""
+    """Return the known figures in lines by kind."""
     memory = [
         ("used", _less(host.memory_total_bytes, host.memory_available_bytes), host.memory_total_bytes),
         ("available", host.memory_available_bytes, None),
@@ -157,7 +151,7 @@ def _figures(host: HostRow, width: int) -> list[Line]:
 
 
 def _packed(first: Span, parts: Sequence[Line], width: int) -> list[Line]:
-    """As many parts in each line as there is room for, below each other behind the first one."""
+    """Return lines with as many parts as fit, indented behind the first one."""
     lines: list[list[Span]] = [[first]]
     gap = ""
     for part in parts:

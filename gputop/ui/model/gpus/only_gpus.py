@@ -1,4 +1,4 @@
-"""What is shown with ``--gpu``: frames and explanations without the other GPUs."""
+"""Frames and explanations with ``--gpu``: without the other GPUs."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from gputop.analysis.answer.report import Report
 from gputop.engine.frame import Frame
 from gputop.playback.feed import Explained
 
-CHOSEN = "--gpu"  # begins a problem with what was chosen
+CHOSEN = "--gpu"  # the beginning of a problem about the choice
 
 
 def of_gpus(frame: Frame, gpus: Collection[int]) -> Frame:
-    """The frame with these GPUs; () for all. One that the machine does not have is a problem."""
+    """Return the frame with these GPUs, () for all; missing ones are a problem."""
     if not gpus:
         return frame
     shown = tuple(gpu for gpu in frame.gpus if gpu.index in gpus)
@@ -25,7 +25,7 @@ def of_gpus(frame: Frame, gpus: Collection[int]) -> Frame:
 
 
 def with_unwatched(frame: Frame) -> Frame:
-    """The frame with the other users of its GPUs among its processes: they hold memory that is missed."""
+    """Return the frame with the unwatched processes of its GPUs, since they hold memory."""
     here = {gpu.index for gpu in frame.gpus}
     known = {row.pid for row in frame.processes}
     others = [row for row in frame.unwatched if row.pid not in known and not here.isdisjoint(row.gpus or ())]
@@ -33,11 +33,11 @@ def with_unwatched(frame: Frame) -> Frame:
 
 
 def explained_of_gpus(explained: Explained, frame: Frame | None, gpus: Collection[int]) -> Explained:
-    """The explanation with these GPUs, and without findings of processes that use none of them.
+    """Return the explanation with these GPUs, without findings of processes that use others only.
 
     Args:
-        explained: Of all GPUs.
-        frame: Which process uses which; of whom that is not known everything stays.
+        explained: The explanation of all GPUs.
+        frame: Has the processes' GPUs; findings of unknown processes stay.
         gpus: The GPUs; () for all.
     """
     if not gpus or explained.report is None:
@@ -49,7 +49,7 @@ def explained_of_gpus(explained: Explained, frame: Frame | None, gpus: Collectio
 
 
 def report_of_gpus(report: Report, frame: Frame | None, gpus: Collection[int]) -> Report:
-    """The report with these GPUs, and without findings of processes that use none of them."""
+    """Return the report with these GPUs, without findings of processes that use others only."""
     rows = frame.processes if frame else ()
     return wording.of_gpus(
         report, gpus, {row.pid for row in rows if row.gpus and set(row.gpus).isdisjoint(gpus)}

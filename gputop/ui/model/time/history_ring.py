@@ -19,6 +19,11 @@ BIN_NS = NS_PER_S // 4
 Values = npt.NDArray[np.float64]
 
 
+def share_of(value: float | None, whole: float | None) -> float | None:
+    """Return a value as a share of the whole; None: unknown."""
+    return value / whole if value is not None and whole else None
+
+
 class HistoryRing:
     """Some figures over time; one that is not known is NaN."""
 
