@@ -214,9 +214,9 @@ def test_between_two_explanations_the_lanes_move_on_with_every_frame() -> None:
 
 def test_each_column_knows_its_moment_and_what_is_beside_the_lanes_has_none() -> None:
     shown = picture(blocks(why.lanes()))
-    assert shown.moment_ns(17) is None
-    assert shown.moment_ns(118) is None
-    moments = [shown.moment_ns(x) for x in range(18, 118)]
+    assert shown.view.moment_ns(17) is None
+    assert shown.view.moment_ns(118) is None
+    moments = [shown.view.moment_ns(x) for x in range(18, 118)]
     assert moments == [END - 10 * why.S + (2 * cell + 1) * COLUMN_NS for cell in range(100)]
     assert [shown.view.cell_of(moment) for moment in moments if moment is not None] == list(range(100))
 
@@ -225,8 +225,8 @@ def test_a_short_session_has_all_of_the_width() -> None:
     shown = picture(blocks(why.lanes(columns=30)))  # 1.5 s in 100 columns
     assert (shown.view.count, shown.view.repeat) == (33, 3)
     assert lanes_of(shown)["GPU 0"].rstrip() == "·" * 9 + "░" * 18 + "█" * 36 + "▒" * 18 + "▓" * 18
-    assert len({shown.moment_ns(x) for x in range(18, 21)}) == 1
-    assert shown.moment_ns(18 + 98) == END - COLUMN_NS // 2
+    assert len({shown.view.moment_ns(x) for x in range(18, 21)}) == 1
+    assert shown.view.moment_ns(18 + 98) == END - COLUMN_NS // 2
     axis = next(text for text in map(plain, shown.lines) if text.rstrip().endswith(" now"))
     assert len(axis.rstrip()) == 18 + 99
 
@@ -236,7 +236,7 @@ def test_a_finding_is_marked_where_a_click_would_go_to_it() -> None:
     made.chosen_ns = (END - why.S,)
     marks = lanes_of(picture(made))["marks"]
     at = marks.index("▾")
-    moment = picture(made).moment_ns(18 + at)
+    moment = picture(made).view.moment_ns(18 + at)
     assert moment is not None
     assert abs(moment - made.chosen_ns[0]) <= COLUMN_NS
 

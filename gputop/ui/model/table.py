@@ -1,4 +1,4 @@
-"""A table whose rows come and go: selection by key, calm sorting, columns that fit the width."""
+"""A table of changing rows: selection by key, stable order, columns that fit the width."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from gputop.format import NS_PER_S, fit
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, plain
 
 T = TypeVar("T")
-FAR_NS = 5 * NS_PER_S  # from one frame to the next: what is shown then is not what was being read
+FAR_NS = 5 * NS_PER_S  # a jump between two frames, after which rows need not keep their places
 GAP = 1
 _THREE_DIGITS, _MOST_DIGITS = 1_000, 100_000  # between them a percentage has four or five digits
 
 
 @dataclass(frozen=True, slots=True)
 class Context:
-    """What cells need to know beside their row."""
+    """The context of cells, beside their row."""
 
     glyphs: Glyphs
     window_s: float
     time_ns: int
     storms: dict[int, str] = field(default_factory=dict)
     used_buckets: tuple[int, int] = (0, 0)
-    traced: bool = True  # False without eBPF: calls and who preempts are not known
-    leads: Mapping[int, str] = field(default_factory=dict)  # what stands before the name: the tree
+    traced: bool = True  # False without eBPF: calls and preempting threads are unknown
+    leads: Mapping[int, str] = field(default_factory=dict)  # text before the name, of the tree
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,18 +33,18 @@ class Column(Generic[T]):
     """One column.
 
     Attributes:
-        key: Its name in the program.
+        key: Its name in the preferences.
         title: Its heading.
-        width: Its columns on the terminal, the least when it may grow.
-        cell: Text and token of a row; the text may be longer than the width.
-        sort: The value it is sorted by.
-        right: True if it is aligned right, as numbers are.
-        keep: Columns with the lowest go first when the terminal is narrow.
-        grow: How wide it may become.
-        whole: True if it grows to that or not at all: a longer word does not fit into a part of it.
-        descending: True if the biggest come first at first.
-        has: True if a row has it; without one that has, the column is left out. None: each row has.
-        instead: The key of a column that it stands for where there is no room for both.
+        width: Its width, or the least one if it can grow.
+        cell: Returns text and token of a row; the text may be too long.
+        sort: Returns the value to sort by.
+        right: True to align right, as for numbers.
+        keep: The lowest ones are left out first.
+        grow: The largest width.
+        whole: True to grow to that width or not at all.
+        descending: True to sort largest first by default.
+        has: Returns whether a row has a value; without any the column is left out. None: all have.
+        instead: The key of a column that it replaces if there is no room for both.
     """
 
     key: str
@@ -62,12 +62,12 @@ class Column(Generic[T]):
 
 
 def needed(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
-    """The columns that some row has."""
+    """Return the columns for which any row has a value."""
     return [column for column in columns if column.has is None or any(map(column.has, rows))]
 
 
 def _has(column: Column[T], rows: Sequence[T], had: set[str]) -> bool:
-    """True if some row has it, or one had it: what comes and goes would move all else."""
+    """True if any row has or had a value: columns stay, so that nothing jumps."""
     if column.has is None or column.key in had:
         return True
     if any(map(column.has, rows)):
@@ -80,7 +80,7 @@ def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
     shown = list(columns)
     while len(shown) > 1 and sum(column.width + GAP for column in shown) - GAP > width:
         least = min(column.keep for column in shown)
-        # Of equals the rightmost goes: what stands left is what names the row.
+        # of equals the rightmost one, since left ones name the row
         shown.remove([column for column in shown if column.keep == least][-1])
     return shown
 
@@ -88,12 +88,12 @@ def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
 def choose_columns(
     columns: Sequence[Column[T]], width: int, *, picked: bool = False
 ) -> list[tuple[Column[T], int]]:
-    """The columns that fit, with their widths.
+    """Return the columns that fit, with their widths.
 
     Args:
-        columns: All of them in the order shown.
-        width: The columns of the terminal there are for them and the gaps between them.
-        picked: None stands for another one: the user chose them, or the names are those of a tree.
+        columns: All columns in their order.
+        width: The width for them and their gaps.
+        picked: True to ignore ``instead``: the user chose the columns, or names show a tree.
     """
     shown = _fitting(columns, width)
     for column in columns if len(shown) < len(columns) and not picked else ():
@@ -102,7 +102,7 @@ def choose_columns(
             shown = without if column in without else _fitting([c for c in columns if c is not column], width)
     spare = width - sum(column.width + GAP for column in shown) + GAP
     widths = {column.key: min(column.width, width) for column in shown}
-    # who wants least first: what it leaves is for the others
+    # smallest demand first, whose rest is for the others
     growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: column.grow - column.width)
     for place, column in enumerate(growing):
         wanted, room = column.grow - column.width, max(spare, 0)
@@ -116,11 +116,10 @@ def choose_columns(
 
 
 class Table(Generic[T]):
-    """Rows, their order, the selected one and which are in sight.
+    """Rows, their order, and the selected one.
 
-    The order is that of the frame, so that a sorted column is sorted; rows whose figures read alike keep
-    their places. While the user reads (``reading``) or the order is frozen, rows stay where they are and new
-    ones come last.
+    Rows with equal figures keep their places. While the user reads (``reading``) or the order is frozen, all
+    rows do, and new ones come last.
     """
 
     def __init__(
@@ -131,17 +130,17 @@ class Table(Generic[T]):
         words: Callable[[T], str] | None = None,
         ended: Callable[[T], bool] | None = None,
     ) -> None:
-        """Make an empty table.
+        """Create an empty table.
 
         Args:
-            columns: All columns it can show.
-            key: What stays the same about a row.
-            sort_key: The column it is sorted by at first.
-            words: What of a row is searched.
-            ended: Rows for which it is true stand below all others, whichever way the table is sorted.
+            columns: All columns.
+            key: Returns a row's identity.
+            sort_key: The column to sort by at first.
+            words: Returns the text of a row to search in.
+            ended: Rows for which it is true come last in any order.
         """
-        self.search = ""  # only rows with that among their words are there
-        self.left_out = 0  # by it
+        self.search = ""  # only rows that contain this are shown
+        self.left_out = 0  # rows hidden by the search
         self._words = words
         self._ended = ended
         self.columns = self.every = tuple(columns)
@@ -149,26 +148,22 @@ class Table(Generic[T]):
         self.proposed: Hashable | None = None  # selected until the user chooses a row
         self.frozen = False
         self.reading = False
-        self.held = False  # the selected row stays in sight, whoever scrolls
+        self.held = False  # the selected row always stays in sight
         self.arrange: Callable[[list[Hashable]], list[Hashable]] = lambda order: order
-        self.sorted_as: Mapping[Hashable, T] = {}  # rows that are placed by the figures of others
+        self.sorted_as: Mapping[Hashable, T] = {}  # by key, rows with the figures to sort by
         self.rows: list[T] = []
         self._key = key
         self._order: list[Hashable] = []
-        self._resorts = True  # whatever is being read
-        self._shown_ns = 0  # the time of the frame that was taken last
+        self._resorts = True  # even while reading
+        self._shown_ns = 0  # the time of the last frame
         self._spans: list[tuple[int, int, Column[T]]] = []
-        self._chosen = False  # an unmoved cursor does not drag the view along
-        self._had: set[str] = set()  # keys of columns that some row had
-        self._picked = False  # the columns were chosen: what no row has is shown as well
+        self.chosen = False  # True if the user put the cursor on its row
+        self._had: set[str] = set()  # keys of columns for which any row had a value
+        self._picked = False  # True if the user chose the columns: empty ones are shown, too
         self.sort_by(sort_key)
 
     def show_columns(self, keys: Sequence[str]) -> None:
-        """Show these columns and no others, in this order.
-
-        Args:
-            keys: Keys of columns, at least one.
-        """
+        """Show only these columns, at least one, in this order."""
         by_key = {column.key: column for column in self.every}
         self.columns = tuple(by_key[key] for key in keys)
         self._picked = True
@@ -181,7 +176,7 @@ class Table(Generic[T]):
         return tuple(column.key for column in self.columns) if self._picked else ()
 
     def pick_columns(self, keys: Sequence[str]) -> None:
-        """Show these columns; without any those of one who has chosen none."""
+        """Show these columns; the defaults for ()."""
         if keys:
             self.show_columns(keys)
         else:
@@ -194,14 +189,14 @@ class Table(Generic[T]):
         self._resorts = True
 
     def shift_sort(self, by: int) -> None:
-        """Sort by a neighbour among all columns; the title names one that is out of sight."""
+        """Sort by a neighbouring column, even one out of sight."""
         keys = [column.key for column in self._there()]
         if self.sort_column.key not in keys:
             keys.append(self.sort_column.key)
         self.sort_by(keys[(keys.index(self.sort_column.key) + by) % len(keys)])
 
     def resort(self) -> None:
-        """Find the order anew with the next rows: they are others than before."""
+        """Sort the next rows anew, unless the order is frozen."""
         self._resorts = self._resorts or not self.frozen
 
     def reverse(self) -> None:
@@ -209,18 +204,14 @@ class Table(Generic[T]):
         self._resorts = True
 
     def reset(self) -> None:
-        """Forget rows, order and place: the table will show something else."""
+        """Drop order and selection, for other content."""
         self._resorts = True
         self._order = []
         self.selected = None
-        self._chosen = False
+        self.chosen = False
 
     def update(self, rows: Sequence[T], time_ns: int) -> None:
-        """Show the rows of a new frame.
-
-        Args:
-            rows: All rows, in any order.
-        """
+        """Show the rows of a frame."""
         by_key = {self._key(row): row for row in rows if self._found(row)}
         self.left_out = len(rows) - len(by_key)
         reading = self.reading and abs(time_ns - self._shown_ns) < FAR_NS
@@ -234,14 +225,13 @@ class Table(Generic[T]):
             self._order = self.arrange(self._order)
         index = self.index
         self.rows = [by_key[key] for key in self._order]
-        if self.rows and not self._chosen:
-            # no row is chosen: the first one counts where none is proposed
+        if self.rows and not self.chosen:
             self.selected = self.proposed if self.proposed in by_key else self._order[0]
         elif self.selected not in by_key and self.rows:
             self.selected = self._order[min(max(index, 0), len(self.rows) - 1)]
 
     def _value(self, key: Hashable, row: T) -> float | str:
-        """What a row is sorted by, in the digits that are shown of it at most."""
+        """Return the value to sort a row by, rounded to the digits shown."""
         value = self.sort_column.sort(self.sorted_as.get(key, row))
         if not isinstance(value, float):
             return value
@@ -254,7 +244,7 @@ class Table(Generic[T]):
         place = {key: index for index, key in enumerate(self._order)}
         values = {key: self._value(key, row) for key, row in by_key.items()}
         keys = sorted(by_key, key=lambda key: place.get(key, len(place)))
-        # reverse=True keeps equals in their order, so rows with the same value do not swap.
+        # stable, also with reverse=True: rows with equal values do not swap
         keys.sort(key=lambda key: values[key], reverse=self.descending)
         if (ended := self._ended) is not None:
             keys.sort(key=lambda key: ended(by_key[key]))
@@ -262,19 +252,14 @@ class Table(Generic[T]):
 
     @property
     def unsorted(self) -> bool:
-        """True if rows stand where another order would have them: the user reads, or froze it."""
+        """True if the order is kept although sorting would change it."""
         return (self.frozen or self.reading) and self._order != self._sorted(
             {self._key(row): row for row in self.rows}
         )
 
     @property
-    def chosen(self) -> bool:
-        """True if the user put the cursor on its row."""
-        return self._chosen
-
-    @property
     def index(self) -> int:
-        """Where the selected row stands, -1 when there is none."""
+        """The place of the selected row, -1 without one."""
         return next((i for i, row in enumerate(self.rows) if self._key(row) == self.selected), -1)
 
     @property
@@ -287,10 +272,10 @@ class Table(Generic[T]):
 
     def select(self, key: Hashable) -> None:
         self.selected = key
-        self._chosen = True
+        self.chosen = True
 
     def select_place(self, place: int) -> None:
-        """Put the cursor on the row in this place, if there is one."""
+        """Select the row at this place, if there is one."""
         if 0 <= place < len(self.rows):
             self.select(self._key(self.rows[place]))
 
@@ -298,7 +283,7 @@ class Table(Generic[T]):
         return next((column for start, end, column in self._spans if start <= x < end), None)
 
     def sort_or_reverse(self, column: Column[T]) -> None:
-        """Sort by a column; by the one it is sorted by already the other way round."""
+        """Sort by a column, or reverse the order if it is sorted by it."""
         if column is self.sort_column:
             self.reverse()
         else:
@@ -315,14 +300,16 @@ class Table(Generic[T]):
         mark: bool,
         row_token: Callable[[T], str],
     ) -> list[Line]:
-        """The heading and the rows in sight, in lines of ``width`` columns.
+        """Return the heading and the visible rows, in lines of ``width`` columns.
 
         Args:
-            top: The first row in sight.
-            count: How many rows there is room for.
-            focused: True if the keys go here.
-            mark: True if the selected row is marked when they do not.
-            row_token: The token of cells that have none of their own.
+            context: The context of the cells.
+            width: The width in columns.
+            top: The first visible row.
+            count: The number of visible rows.
+            focused: True if the table has the focus.
+            mark: True to mark the selected row without the focus.
+            row_token: Returns the token of cells without their own.
         """
         lead = 1  # the column of the cursor sign
         there = self._there()
@@ -343,7 +330,7 @@ class Table(Generic[T]):
         return out
 
     def _there(self) -> Sequence[Column[T]]:
-        """The columns that there are, whether they fit or not."""
+        """Return the columns to show, whether they fit or not."""
         if self._picked:
             return self.columns
         return [column for column in self.columns if _has(column, self.rows, self._had)]
@@ -363,7 +350,7 @@ class Table(Generic[T]):
         for start, end, column in self._spans:
             if column is self.sort_column:
                 arrow = glyphs.descending if self.descending else glyphs.ascending
-                # The arrow stands in the gap beside the title, so that the title stays whole.
+                # the arrow stands in the gap beside the title
                 first = end - GAP - min(len(column.title), end - start - GAP) - 1 if column.right else start
                 last = end - GAP if column.right else start + min(len(column.title), end - start - GAP)
                 title = text[first:last].strip()
@@ -378,19 +365,17 @@ class Table(Generic[T]):
         return ((text, "head"),)
 
     def hidden_sort(self, glyphs: Glyphs) -> str:
-        """What the order goes by when that column is not in sight, else ""."""
+        """Return the sort column if it is out of sight, else ""."""
         if any(column is self.sort_column for _, _, column in self._spans):
             return ""
         return f"by {self.sort_column.title} {glyphs.descending if self.descending else glyphs.ascending}"
 
 
-# A row as one line of text, for the clipboard.
-
-UNLIMITED = 200  # the width that cells are requested: a copied row is not cut
+UNLIMITED = 200  # width of cells of a copied row
 
 
 def row_text(columns: Sequence[Column[Any]], row: Any, context: Context) -> str:
-    """All columns of a row, each with its heading, also those that are out of sight."""
+    """Return all columns of a row with their headings as one line, for the clipboard."""
     parts = []
     for column in columns:
         text = column.cell(row, context, UNLIMITED)[0].strip()
@@ -400,5 +385,5 @@ def row_text(columns: Sequence[Column[Any]], row: Any, context: Context) -> str:
 
 
 def page_text(lines: Sequence[Line]) -> str:
-    """A page as text, without the blanks at the ends of its lines."""
+    """Return a page as text, without trailing blanks."""
     return "\n".join(plain(line).rstrip() for line in lines)

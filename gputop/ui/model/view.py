@@ -1,4 +1,4 @@
-"""What is shown and what the user has chosen to see: every widget looks at it, none keeps a copy."""
+"""The state of the screen: what is shown, and the user's choices. Widgets keep no copy of it."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ from gputop.ui.model.time.timebar import TransportView
 from gputop.ui.model.time.timeblocks import Subject, TimeBlocks
 
 LOG_LINES = 2_000
-READING_S = 3.0  # after a key or a move of the mouse rows keep their places for so long
-TOGGLED = ("gpus", "processes", "calls", "threads", "storms")  # the key of a pane is its place here
-MOST_ALERTS = 4  # at a moment: processes that come and go set off a thousand in a second
+READING_S = 3.0  # rows keep their places after a key or a mouse move
+TOGGLED = ("gpus", "processes", "calls", "threads", "storms")  # panes by their keys, 1 to 5
+MOST_ALERTS = 4  # at a moment: short-lived processes can cause a thousand
 
 
 class View:
@@ -41,9 +41,9 @@ class View:
 
     Attributes:
         frame: The frame shown.
-        hidden: The panes that the user has hidden, by the names that the preferences have for them.
-        complaints: What is wrong with the preferences, in sentences.
-        clock: Seconds that only grow.
+        hidden: The hidden panes, by their names in the preferences.
+        complaints: Problems of the preferences, in sentences.
+        clock: A monotonic clock, in seconds.
     """
 
     clock: Callable[[], float] = staticmethod(time.monotonic)
@@ -63,7 +63,7 @@ class View:
         self.recording: RecordingState | None = None
         self.transport: TransportView | None = None
         self.native_lines = 0
-        self.marked_ns: tuple[int, ...] = ()  # moments that the user or an alert has marked
+        self.marked_ns: tuple[int, ...] = ()  # moments marked by the user or an alert
         self.explained = Explained()
         self.chain = ChainPage()
         self.timeline = TimeBlocks()
@@ -83,7 +83,7 @@ class View:
         self.runs = Runs()
         self.recorded = ""  # the file of the newest recording
         self._alerts = Alerts(startup.alerts)
-        self._explained_as: Explained | None = None  # what ``explain`` was given last
+        self._explained_as: Explained | None = None  # the last argument of ``explain``
         self._touched_s = -READING_S
         self._prefer(startup.preferences)
         self.listing.filter = parse_filter(startup.filter)
@@ -91,7 +91,7 @@ class View:
 
     @property
     def tables(self) -> dict[str, Table[object]]:
-        """All tables, by the names that the preferences have for them."""
+        """All tables, by their names in the preferences."""
         names = ("processes", "calls", "threads", "lines")
         return {name: getattr(self, name) for name in names}
 
@@ -107,11 +107,7 @@ class View:
     # -- what is shown ------------------------------------------------------------------------
 
     def show(self, frame: Frame) -> str:
-        """Show a frame.
-
-        Returns:
-            A sentence when the followed process has left the frame, else "".
-        """
+        """Show a frame; return a sentence if the followed process has left it, else ""."""
         self.frame = frame = with_unwatched(of_gpus(frame, self.listing.only))
         self.gpu_history.append(frame)
         self.machine_history.add(frame)
@@ -121,13 +117,13 @@ class View:
         return self.list()
 
     def observe(self, present: Frame) -> None:
-        """Append the newest frame to the graphs, also while another moment is shown."""
+        """Add the newest frame to the graphs, also while another moment is shown."""
         self.gpu_history.append(present, present=True)
         self.machine_history.add(present, present=True)
         self.process_history.append(present, present=True)
 
     def alert(self, frame: Frame, explained: Explained) -> list[tuple[str, int]]:
-        """What rules tell at a moment, and which: that of the newest frame, of a recording the one shown."""
+        """Return the alerts at a frame, each with its time."""
         alerts = self._alerts.consume(frame, explained)
         texts = [(alert.text(), alert.time_ns) for alert in alerts[:MOST_ALERTS]]
         if more := len(alerts) - len(texts):
@@ -135,7 +131,7 @@ class View:
         return texts
 
     def touch(self) -> None:
-        """A key or the mouse was used: the user is reading."""
+        """Note that the user used a key or the mouse."""
         self._touched_s = self.clock()
 
     @property
@@ -143,14 +139,14 @@ class View:
         return self.clock() - self._touched_s < READING_S
 
     def settle(self) -> bool:
-        """Sort rows that were kept in their places while the user read; False where nothing has changed."""
+        """Sort rows again after the user has stopped reading; return False if there is nothing to sort."""
         if self._reads or not self.processes.reading:
             return False
         self.list()
         return True
 
     def list(self) -> str:
-        """List the processes of the frame, and what is known of the selected one; see ``show``."""
+        """Update the processes and the details of the selected one; return like ``show``."""
         frame = self.frame
         if frame is None:
             return ""
@@ -172,7 +168,7 @@ class View:
         return farewell
 
     def explain(self, explained: Explained) -> None:
-        """Show an explanation: the verdict and its chain from now on."""
+        """Show an explanation."""
         if explained == self._explained_as:
             return
         self._explained_as = explained
@@ -182,30 +178,30 @@ class View:
         self.timeline.append(explained)
 
     def add_log(self, output: Sequence[str]) -> None:
-        """Append output lines of the started command; the newest are kept."""
+        """Add output lines of the command; the newest are kept."""
         self.log = [*self.log, *output][-LOG_LINES:]
 
     # -- what is selected ---------------------------------------------------------------------
 
     @property
     def selected(self) -> ProcessRow | None:
-        """The process whose calls and threads are shown."""
+        """The process whose details are shown."""
         return self.processes.selected_row
 
     @property
     def gpu(self) -> GpuRow | None:
-        """The GPU with the cursor; the first where that has gone."""
+        """The GPU with the cursor, or the first."""
         gpus = self.frame.gpus if self.frame else ()
         return next((gpu for gpu in gpus if gpu.index == self._gpu), gpus[0] if gpus else None)
 
     def move_gpu(self, by: int) -> None:
-        """The cursor goes to another GPU, so many down."""
+        """Move the cursor down by so many GPUs."""
         gpu, gpus = self.gpu, self.frame.gpus if self.frame else ()
         if gpu is not None:
             self._gpu = gpus[max(0, min(gpus.index(gpu) + by, len(gpus) - 1))].index
 
     def thread_subject(self) -> Subject | None:
-        """The thread that has a lane: the one the cursor was put on, else the first that calls CUDA."""
+        """Return the thread of the timeline: the one chosen by the user, else the first that calls CUDA."""
         if self.threads.chosen and self.threads.selected_row is not None:
             row = self.selected
             thread = self.threads.selected_row
@@ -213,23 +209,23 @@ class View:
         return next(iter(self.thread_subjects()), None)
 
     def thread_subjects(self) -> Sequence[Subject]:
-        """All threads of the selected process, those that call CUDA first."""
+        """Return all threads of the selected process, those that call CUDA first."""
         row = self.selected
         if row is None:
             return ()
         ordered = sorted(row.threads, key=lambda one: (not one.cuda, one.tid))
         return [Subject(one.tid, one.name, row.gpus or ()) for one in ordered]
 
-    # -- what is said -------------------------------------------------------------------------
+    # -- the header's content -----------------------------------------------------------------
 
     @property
     def live(self) -> bool:
-        """True if the screen shows the present: no time has been gone to."""
+        """True if the screen shows the present."""
         return self.transport is None
 
     @property
     def status(self) -> Status:
-        """What the header says beside the frame."""
+        """The header's content beside the frame."""
         transport, paused = self.transport, self.mode == "live" and not self.live
         return Status(
             mode=self.mode,
@@ -248,7 +244,7 @@ class View:
 
     @property
     def problem_frame(self) -> Frame | None:
-        """The frame, with what is wrong with the preferences among its problems."""
+        """The frame, with problems of the preferences among its own."""
         frame = self.frame
         if frame is None or not self.complaints:
             return frame

@@ -75,7 +75,7 @@ class TimelinePane(Pane):
         return self._picture.lines
 
     def clicked(self, x: int, y: int) -> None:
-        moment, screen = self._picture.moment_ns(x) if self._picture else None, self.screen
+        moment, screen = self._picture.view.moment_ns(x) if self._picture else None, self.screen
         if moment is not None and isinstance(screen, TimeScreen):
             screen.go_to(moment)
 

@@ -1,1 +1,1 @@
-"""Which processes are listed, how, and in which columns."""
+"""The list of processes: filter, groups, tree, columns."""

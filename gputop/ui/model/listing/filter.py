@@ -1,4 +1,4 @@
-"""Which processes are listed: by text, ``!`` and a regular expression, or ``gpu:0 user:x job:4711``."""
+"""The filter of processes: text, ``!`` and a regular expression, or ``gpu:0 user:x job:4711``."""
 
 from __future__ import annotations
 
@@ -17,17 +17,15 @@ from gputop.ui.model.listing.process_table import belongs, job
 
 
 class TooLongError(Exception):
-    """The work took longer than it may, and was left."""
+    """The time limit is exceeded."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """End what is done inside when it has taken so many seconds of a CPU.
-
-    By a signal, which Python handles in its main thread only: in any other thread there is no limit.
+    """A context with a limit of CPU time, in the main thread only, which handles signals.
 
     Raises:
-        TooLongError: It has.
+        TooLongError: The limit is exceeded.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -48,23 +46,22 @@ def within(seconds: float) -> Iterator[None]:
 SLOW = "this expression takes too long: avoid (...)+ or .* inside a repetition"
 HINT = "text, !regex, gpu:0 user:x job:7 call:Memcpy state:blocked"
 STATES = ("running", "runnable", "blocked", "exited", "storm")
-_PATIENCE_S = 0.1  # of a CPU, for one process: a usual expression takes microseconds
-_WORDS = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # a quote that is not closed goes to the end
+_PATIENCE_S = 0.1  # of CPU time, for one process: a usual expression takes microseconds
+_WORDS = re.compile(r'(?:[^\s"]|"[^"]*"?)+')  # an unclosed quote extends to the end
 Test = Callable[[ProcessRow, Collection[int]], bool]
 
 
 class FilterError(ValueError):
-    """What was typed makes no filter; the text says why."""
+    """The text is not a filter; the message is for the user."""
 
 
 class Search:
-    """A regular expression over what of a process can be searched.
+    """A regular expression over a process's texts.
 
-    One can be written that takes longer than the universe is old for a command line that somebody else
-    chooses. What takes too long once is not tried again.
+    Some expressions take exponential time for some command lines, so it is dropped after one timeout.
 
     Attributes:
-        slow: It took too long.
+        slow: True after a timeout.
     """
 
     def __init__(self, compiled: re.Pattern[str]) -> None:
@@ -84,12 +81,12 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter that was typed.
+    """A filter.
 
     Attributes:
-        text: As it was typed, "" lets everything pass.
+        text: As typed; "": everything passes.
         tests: All of them must hold.
-        search: The one of them that is a regular expression, if any is.
+        search: The regular expression among them, if any.
     """
 
     text: str = ""
@@ -98,26 +95,22 @@ class Filter:
 
     @property
     def slow(self) -> bool:
-        """True if it was let go, since it took too long: nothing passes any more."""
+        """True after a timeout: nothing passes any more."""
         return self.search is not None and self.search.slow
 
     def passes(self, row: ProcessRow, storms: Collection[int]) -> bool:
-        """True if a process is listed.
-
-        Args:
-            storms: Pids of the processes in a storm.
-        """
+        """True if a process is listed; ``storms``: the pids in a storm."""
         return all(test(row, storms) for test in self.tests)
 
 
 def parse_filter(text: str) -> Filter:
-    """The filter of a text.
+    """Parse a filter.
 
-    Words must all hold; a word without a field is looked for in pid, name, user, command line, container,
-    pod and job, in any case. ``a,b`` after a field is either of them; double quotes hold blanks.
+    All words must match; a word without a field is searched in pid, name, user, command line, container, pod
+    and job, ignoring case. ``a,b`` after a field matches either; double quotes hold blanks.
 
     Raises:
-        FilterError: No such field or value, or no regular expression.
+        FilterError: An unknown field or value, or an invalid regular expression.
     """
     text = text.strip()
     if text.startswith("!"):
@@ -128,7 +121,7 @@ def parse_filter(text: str) -> Filter:
 
 
 def narrowed(frame: Frame, chosen: Filter, gpus: Collection[int] = ()) -> Frame:
-    """The frame with the processes that a filter lets through, and with these GPUs; () for all."""
+    """Return the frame with the processes that pass a filter, and with these GPUs, () for all."""
     frame = of_gpus(frame, gpus)
     storms = {storm.pid for storm in frame.storms}
     rows, unwatched = (
@@ -151,7 +144,7 @@ def words_of(row: ProcessRow) -> str:
 
 def _regex(pattern: str) -> Search:
     try:
-        with warnings.catch_warnings():  # they would be written over the screen
+        with warnings.catch_warnings():  # else printed over the screen
             warnings.simplefilter("ignore")
             return Search(re.compile(pattern, re.IGNORECASE))
     except (re.error, RecursionError, OverflowError) as error:
@@ -216,7 +209,7 @@ def _is(row: ProcessRow, state: str, storms: Collection[int]) -> bool:
 
 
 def _calling_threads(row: ProcessRow) -> list[ThreadRow]:
-    """The threads that call CUDA; without any, all: a process has always one helper that is blocked."""
+    """Return the threads that call CUDA, or all without any: a process always has a blocked helper."""
     return [thread for thread in row.threads if thread.cuda] or list(row.threads)
 
 

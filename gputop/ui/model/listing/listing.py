@@ -1,4 +1,4 @@
-"""Which processes the table lists and how: filtered, by GPU, as a tree, with one that is followed."""
+"""The list of processes: filtered, by GPU, grouped or as a tree, with one that is followed."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ GROUPS: Final[dict[str, Callable[[ProcessRow], str]]] = {
 
 
 def next_group(rows: Sequence[ProcessRow], now: str) -> str:
-    """What to group by behind this: something that some process has; "" behind the last."""
+    """Return the next property to group by that any process has, "" after the last."""
     keys = list(GROUPS)
     for key in keys[keys.index(now) + 1 if now else 0 :]:
         if any(GROUPS[key](row) for row in rows):
@@ -35,13 +35,13 @@ def next_group(rows: Sequence[ProcessRow], now: str) -> str:
 
 
 def parents_by(rows: Sequence[ProcessRow], key: str) -> dict[int, int]:
-    """The parent of each process that is not the first of its group, which is the one that is oldest."""
+    """Return the oldest process of its group for each other process."""
     first: dict[str, int] = {}
     parents: dict[int, int] = {}
     for row in sorted(rows, key=lambda row: (row.start_ns, row.pid)):
         group = GROUPS[key](row)
         if not group:
-            continue  # what belongs to nothing stands for itself
+            continue
         if group in first:
             parents[row.pid] = first[group]
         else:
@@ -50,21 +50,21 @@ def parents_by(rows: Sequence[ProcessRow], key: str) -> dict[int, int]:
 
 
 def labels(rows: Sequence[ProcessRow], key: str) -> dict[int, str]:
-    """By pid, the group's name, of each process that is in one."""
+    """Return the group's name by pid."""
     return {row.pid: name for row in rows if (name := GROUPS[key](row))}
 
 
 class Listing:
-    """What the user has chosen to see of the processes.
+    """The user's choices for the list of processes.
 
     Attributes:
-        filter: The filter that was typed.
-        gpu: The index of the one GPU whose processes are listed, None for all.
-        as_tree: True if processes stand below the process that started them.
-        group: What they are grouped by, one of ``GROUPS``; "" for nothing.
-        only: GPUs beside whose processes none is ever listed (``--gpu``); empty for all.
-        followed: The process that stays selected, listed and in sight, None for none.
-        tree: The tree shown, empty when it is a list.
+        filter: The filter.
+        gpu: The index of the only GPU whose processes are listed, None for all.
+        as_tree: True if processes stand below their parents.
+        group: What they are grouped by, one of ``GROUPS``, or "".
+        only: The only GPUs whose processes are ever listed (``--gpu``); empty for all.
+        followed: The process that stays selected, listed and in sight, or None.
+        tree: The tree shown, empty for a list.
     """
 
     def __init__(self) -> None:
@@ -79,15 +79,11 @@ class Listing:
         self._shown = self._all = 0
 
     def show(self, table: Table[ProcessRow], frame: Frame, *, ascii_only: bool) -> str:
-        """Fill a table with its rows.
-
-        Returns:
-            A sentence when the followed process has left the frame, else "".
-        """
+        """Fill a table; return a sentence if the followed process has left the frame, else ""."""
         farewell = self._look_for_followed(frame)
         storms = {storm.pid for storm in frame.storms}
         rows = [row for row in frame.processes if self._listed(row, storms)]
-        if self.as_tree and self.filtered:  # workers of who passes are part of its branch
+        if self.as_tree and self.filtered:  # with the descendants of processes that pass
             passed, parents = {row.pid for row in rows}, parents_of(frame.processes)
             rows = [
                 row
@@ -123,7 +119,7 @@ class Listing:
 
     def _listed(self, row: ProcessRow, storms: set[int]) -> bool:
         if self.followed is not None and row.pid == self.followed.pid:
-            return True  # who is followed is not lost out of sight
+            return True
         if self.only and self.only.isdisjoint(row.gpus or ()):
             return False
         if self.gpu is not None and self.gpu not in (row.gpus or ()):
@@ -132,20 +128,20 @@ class Listing:
 
     @property
     def filtered(self) -> bool:
-        """True if some processes may not be listed."""
+        """True if some processes may be hidden."""
         return bool(self.filter.text) or self.gpu is not None
 
     def clear(self) -> None:
         self.filter, self.gpu = Filter(), None
 
     def next_gpu(self, frame: Frame) -> None:
-        """From all GPUs to the first, to the second, and so on back to all."""
+        """Go from all GPUs to the first, the second and so on, then back to all."""
         known = {gpu.index for gpu in frame.gpus}.union(*(row.gpus or () for row in frame.processes))
         later = sorted(index for index in known if self.gpu is None or index > self.gpu)
         self.gpu = later[0] if later else None
 
     def fold(self, table: Table[ProcessRow]) -> bool:
-        """Fold or unfold the branch that the selected process belongs to; False when it is in none."""
+        """Fold or unfold the branch of the selected process; return False if it is in none."""
         row = table.selected_row
         if row is None:
             return False
@@ -162,12 +158,12 @@ class Listing:
         return True
 
     def next_group(self, frame: Frame) -> None:
-        """Group by the next thing that some process has, behind the last one by nothing."""
+        """Group by the next property that any process has, after the last one by none."""
         self.group = next_group(frame.processes, self.group)
         self.as_tree = False
 
     def toggle_tree(self, table: Table[ProcessRow]) -> None:
-        """From the list to the tree and back; the cursor goes to the branch that its process is folded in."""
+        """Toggle list and tree; the cursor goes to the folded branch of its process."""
         self.as_tree, self.group = not self.as_tree, ""
         row = table.selected_row
         if self.as_tree and row is not None and self.followed is None:
@@ -177,7 +173,7 @@ class Listing:
                 table.select(folded[-1])
 
     def title(self, glyphs: Glyphs) -> list[Span]:
-        """What the title says behind the number of processes."""
+        """Return the title: the number of processes, then the choices."""
         count = f" {self._shown} of {self._all}" if self.filtered else f" {self._all}"
         spans: list[Span] = [(count, "dim")]
         if self.as_tree:
@@ -197,7 +193,7 @@ class Listing:
         return spans
 
     def context(self, context: Context) -> Context:
-        """The context of the cells with what the tree adds: leads, and storms within folded branches."""
+        """Return the context of the cells with the tree's leads, and with storms within folded branches."""
         storms = dict(context.storms)
         for pid, members in self.tree.members.items():
             stormy = next((storms[member] for member in members if member in storms), None)
@@ -206,7 +202,7 @@ class Listing:
         return replace(context, storms=storms, leads=self.tree.leads)
 
     def empty(self, frame: Frame) -> tuple[str, ...]:
-        """What is said when processes are there and none is listed, else nothing."""
+        """Return why all processes are hidden, or ()."""
         if not frame.processes or not (self.filtered or self.only):
             return ()
         by = [

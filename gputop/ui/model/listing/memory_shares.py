@@ -1,4 +1,4 @@
-"""Columns of the process table: the part of the GPUs' memory and of the machine's that a process holds."""
+"""Columns of the process table: a process's share of the GPUs' and of the machine's memory."""
 
 from __future__ import annotations
 
@@ -11,31 +11,31 @@ from gputop.ui.model.table import Column, Context
 
 
 class MemorySizes:
-    """How much memory there is, as of the frame shown."""
+    """The memory sizes of the frame shown."""
 
     def __init__(self) -> None:
         self._gpus: dict[int, int] = {}
         self._host: int | None = None
 
     def show(self, frame: Frame) -> None:
-        """Store the sizes of a frame's machine."""
+        """Store the sizes of a frame."""
         self._gpus = {gpu.index: gpu.memory_total_bytes for gpu in frame.gpus if gpu.memory_total_bytes}
         self._host = frame.host.memory_total_bytes if frame.host else None
 
     def of_gpus(self, row: ProcessRow) -> float | None:
-        """Percent of the memory of its GPUs that a process holds."""
+        """Return a process's share of its GPUs' memory, in percent."""
         if row.gpu_memory_bytes is None or not row.gpus:
             return None
         size = sum(self._gpus.get(index, 0) for index in row.gpus)
         return 100 * row.gpu_memory_bytes / size if size else None
 
     def of_host(self, row: ProcessRow) -> float | None:
-        """Percent of the machine's memory that is resident for a process."""
+        """Return a process's resident share of the machine's memory, in percent."""
         return 100 * row.rss_bytes / self._host if row.rss_bytes is not None and self._host else None
 
 
 def share_columns(sizes: MemorySizes) -> dict[str, Column[ProcessRow]]:
-    """Each column by the key of the one behind which it stands."""
+    """Return each column by the key of the column before it."""
     return {
         "memory": _column("gpu_memory_share", "GMEM%", sizes.of_gpus, 12),
         "rss": _column("memory_share", "MEM%", sizes.of_host, 11),

@@ -1,9 +1,4 @@
-"""Each process's calls per second over the last minute, as a sparkline of fixed width.
-
-Keep one ``ProcessHistory`` a screen, call ``append(frame)`` with every frame that is shown, and put
-``spark_column(history)`` among the columns of the process table; ``history.spark(row, time_ns, glyphs)`` is
-the text alone, always ``WIDTH`` columns.
-"""
+"""Each process's calls per second over the last minute, as a sparkline of ``WIDTH`` columns."""
 
 from __future__ import annotations
 
@@ -19,10 +14,10 @@ from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames, V
 
 WIDTH = 10
 SPAN_NS = 60 * NS_PER_S
-MOST = 256  # processes; of more, those that make fewest calls have no sparkline
-_KEPT_NS = 2 * SPAN_NS  # of which one minute is still there behind a jump back by another
+MOST = 256  # processes; of more, those with the fewest calls have no sparkline
+_KEPT_NS = 2 * SPAN_NS  # so that a minute is left after a jump back by another
 _CELL_NS = SPAN_NS // WIDTH
-_HOLD = 2.5  # frames apart, from which on something is missing between two
+_HOLD = 2.5  # frames: a longer distance of two frames is a gap
 
 
 class ProcessHistory:
@@ -36,10 +31,11 @@ class ProcessHistory:
         self._drawn: tuple[int, dict[int, int], Values] | None = None  # second, rows by pid
 
     def append(self, frame: Frame, *, present: bool = False) -> None:
-        """Join a frame on; the same one again costs nothing, and without eBPF there is nothing to join.
+        """Add a frame with calls, unless it is known.
 
         Args:
-            present: It is the newest one instead, while another moment is shown.
+            frame: The frame.
+            present: True for the newest frame, while another moment is shown.
         """
         new, before_ns = self._frames.before(frame, present=present)
         if not new or not frame.calls_observed:
@@ -54,7 +50,7 @@ class ProcessHistory:
         self._ring.put(frame.time_ns, values.tolist(), int(hold_ns), before_ns)
 
     def _make_room(self, wanted: set[int]) -> None:
-        """Forget those that were not seen for longest, so that the new ones have a row each."""
+        """Drop the processes absent for longest, so that each new one has a row."""
         new = len(wanted - self._rows.keys())
         gone = sorted(self._rows.keys() - wanted, key=lambda pid: self._seen[pid])
         for pid in gone[: max(len(self._rows) + new - MOST, 0)]:
@@ -68,13 +64,14 @@ class ProcessHistory:
         return self._rows[pid]
 
     def spark(self, row: ProcessRow, time_ns: int, glyphs: Glyphs) -> str:
-        """The last minute of a process on the scale of its own highest: blank for none, a dot for unknown.
+        """Return a process's last minute, scaled to its maximum: blank for none, a dot for unknown.
 
         Args:
             row: The process; before its start it made no calls.
-            time_ns: Where the minute ends.
+            time_ns: The end of the minute.
+            glyphs: The screen's glyphs.
         """
-        second = time_ns // NS_PER_S  # a cell is of several seconds: it need not be new with every frame
+        second = time_ns // NS_PER_S  # drawn once a second, since a cell spans several
         if self._drawn is None or self._drawn[0] != second or row.pid not in self._drawn[1]:
             self._drawn = second, dict(self._rows), self._ring.cells(time_ns, WIDTH, _CELL_NS)
         place = self._drawn[1].get(row.pid)
@@ -92,7 +89,7 @@ class ProcessHistory:
 
 
 def spark_column(history: ProcessHistory) -> Column[ProcessRow]:
-    """The column of the process table; sorted as calls per second are."""
+    """Return the column of the process table, sorted by calls per second."""
 
     def cell(row: ProcessRow, context: Context, _width: int) -> Span:
         if not context.traced:

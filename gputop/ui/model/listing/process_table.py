@@ -1,4 +1,4 @@
-"""The process table: one row a watched process, exited ones dimmed, those in a storm marked."""
+"""The process table: a row per process, exited ones dimmed, those in a storm marked."""
 
 from __future__ import annotations
 
@@ -24,22 +24,22 @@ from gputop.ui.model.table import Column, Context, Table
 
 
 def belongs(row: ProcessRow, key: str) -> str:
-    """What is known of whose a process is, as text; "" where nothing is."""
+    """Return a property of the process's container, pod, job or rank as text, or ""."""
     return next((str(value) for name, value in row.belongs if name == key), "")
 
 
 def container_id(row: ProcessRow) -> str:
-    """The container without its kind: of Kubernetes its name in the pod, else its id or name."""
+    """Return the container without its kind: in Kubernetes its name in the pod, else its id or name."""
     return belongs(row, "pod_container") or row.container.rpartition(" ")[2]
 
 
 def job(row: ProcessRow) -> str:
-    """The job and its step: ``4711.0``."""
+    """Return the job and its step: ``4711.0``."""
     return ".".join(filter(None, (belongs(row, "job_id"), belongs(row, "job_step"))))
 
 
 def rank(row: ProcessRow) -> str:
-    """The rank, and of how many: ``3/8``."""
+    """Return the rank and the number of ranks: ``3/8``."""
     number, size = belongs(row, "rank"), belongs(row, "world_size")
     return f"{number}/{size}" if number and size else number
 
@@ -56,21 +56,23 @@ WAITING_UNTRACED = (
 )
 
 
-_OUTPUT_LINES = 12  # of a command that has ended, where there is nothing else to show
+_OUTPUT_LINES = 12  # of a command that ended without a CUDA call
 
 
 def context_of(frame: Frame, glyphs: Glyphs) -> Context:
-    """What the cells of the process table need from the rest of the frame."""
+    """Return the context of the cells of the process table."""
     storms = {storm.pid: f"{glyphs.storm} storm" for storm in frame.storms}
     return Context(glyphs, max(frame.window_ns, 1) / 1e9, frame.time_ns, storms, traced=frame.calls_observed)
 
 
 def waiting(frame: Frame, outcome: str = "", output: Sequence[str] = (), hidden: int = 0) -> tuple[str, ...]:
-    """What is said while there is no process.
+    """Return why there is no process.
 
     Args:
-        output: Its output so far.
-        hidden: Processes that flags leave out.
+        frame: The frame.
+        outcome: How the command ended, or "".
+        output: The command's output.
+        hidden: The number of processes hidden by flags.
     """
     if hidden:
         return (f"No process matches ({hidden} hidden): leave out --gpu, --user, --name or --container.",)
@@ -80,7 +82,7 @@ def waiting(frame: Frame, outcome: str = "", output: Sequence[str] = (), hidden:
 
 
 def unselected(frame: Frame, what: str, outcome: str = "") -> tuple[str, ...]:
-    """What the table of a process's calls, or the like, says where none is selected."""
+    """Return why a detail table is empty if no process is selected."""
     if outcome and not frame.processes:
         return ("No CUDA call was made.",)
     if not frame.processes:
@@ -100,7 +102,7 @@ def _gpus(row: ProcessRow, context: Context, width: int) -> Span:
     if not row.gpus:
         return context.glyphs.dot, "unknown"
     text = ",".join(str(index) for index in row.gpus)
-    if len(text) > width:  # eight GPUs do not fit: the range says more than a cut list
+    if len(text) > width:  # a range rather than a cut list
         text = f"{row.gpus[0]}-{row.gpus[-1]}"
     return text, ""
 
@@ -110,12 +112,12 @@ def _gpu_order(row: ProcessRow) -> str:
 
 
 def _of_top(text: Callable[[ProcessRow, int], str]) -> Callable[[ProcessRow, Context, int], Span]:
-    """A cell about the call with most time, where there is one."""
+    """Return a cell about the call with most time, if any."""
     return lambda row, _context, width: (text(row, width), "") if row.top_api else ("-", "unknown")
 
 
 def short_api(api: str, width: int) -> str:
-    """The API without its common prefix where there is no room: ``MemcpyAsync``."""
+    """Return the function, without its prefix if it does not fit: ``MemcpyAsync``."""
     if len(api) <= width:
         return api
     for prefix in ("cuda", "cu", "nccl"):
@@ -149,7 +151,7 @@ def _scheduled(
     keep: int,
     storm: bool = False,
 ) -> Column[ProcessRow]:
-    """A column about what threads do beside their calls, which a trace that was imported does not tell."""
+    """Return a column of scheduling figures, which imported traces lack."""
 
     def cell(row: ProcessRow, context: Context, width: int) -> Span:
         value = figure(row)
@@ -161,17 +163,17 @@ def _scheduled(
 
 
 def _command(row: ProcessRow, context: Context, width: int) -> Span:
-    """The command line without the folder of its program; the name where it is not known (--private)."""
+    """Return the command line without the program's folder; the name if it is unknown (--private)."""
     program, space, rest = row.command.partition(" ")
     text = program.rpartition("/")[2] + space + rest if program else f"[{row.name}]" if row.name else ""
-    if width_of(text) > width and rest.startswith("/"):  # what is run tells more than where it lies
+    if width_of(text) > width and rest.startswith("/"):  # without the script's folder, too
         script, blank, words = rest.partition(" ")
         text = program.rpartition("/")[2] + space + script.rpartition("/")[2] + blank + words
     return context.glyphs.shown(text), "dim"
 
 
 def format_run(ns: int | None) -> str:
-    """How long a process has run, in at most seven columns: ``02:11``, ``1:02:11``, ``12h34m``, ``3d04h``."""
+    """Return a run time in at most seven columns: ``02:11``, ``1:02:11``, ``12h34m``, ``3d04h``."""
     if ns is None:
         return "-"
     hours = ns // NS_PER_S // 3_600
@@ -192,7 +194,7 @@ def _named(
     grow: int,
     sort: Callable[[ProcessRow], float | str] | None = None,
 ) -> Column[ProcessRow]:
-    """A column of a name that few processes have: it is there while one has it."""
+    """Return a column of a rare property, shown while any process has it."""
 
     def cell(row: ProcessRow, context: Context, _width: int) -> Span:
         shown = text(row)
@@ -221,7 +223,7 @@ def _figure(
     *,
     keep: int,
 ) -> Column[ProcessRow]:
-    """A column of a figure that is not known of every process."""
+    """Return a column of a figure that may be unknown."""
 
     def cell(row: ProcessRow, _context: Context, _width: int) -> Span:
         value = figure(row)
@@ -273,12 +275,7 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
 def process_table(
     history: ProcessHistory | None = None, sizes: MemorySizes | None = None
 ) -> Table[ProcessRow]:
-    """An empty process table, busiest first.
-
-    Args:
-        history: The calls of the last minute.
-        sizes: How much memory there is.
-    """
+    """Return an empty process table, busiest first."""
     more = {"calls": spark_column(history or ProcessHistory()), **share_columns(sizes or MemorySizes())}
     columns = [one for column in COLUMNS for one in (column, more.get(column.key)) if one is not None]
     return Table(columns, lambda row: row.pid, "calls", ended=lambda row: row.exited_ns is not None)

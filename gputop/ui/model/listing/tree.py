@@ -1,4 +1,4 @@
-"""Processes under the process that started them; a folded branch is one row with the sums of all of it."""
+"""Processes below their parents; a folded branch is a row with sums."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """What a process table shows as a tree.
+    """A process table as a tree.
 
     Attributes:
-        rows: The rows in sight; the row of a folded branch has its sums.
-        parents: The parent of each row that has one among them.
-        sums: By pid, the sums of each branch, folded or not: what it is sorted by.
-        leads: By pid, what stands before the name.
+        rows: The visible rows; the row of a folded branch has its sums.
+        parents: The parent of each row, if it is among them.
+        sums: By pid, the sums of each branch, folded or not, by which it is sorted.
+        leads: By pid, the text before the name.
         members: By pid of a folded branch, all pids in it.
     """
 
@@ -41,7 +41,7 @@ class Tree:
     members: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def arranged(self, order: Iterable[Hashable]) -> list[Hashable]:
-        """An order of pids as a tree: who has a parent stands below it, all else stays as it was."""
+        """Return an order of pids with each one below its parent, otherwise unchanged."""
         below: dict[Hashable, list[Hashable]] = {}
         for pid in order:
             below.setdefault(self.parents.get(pid), []).append(pid)  # type: ignore[call-overload]
@@ -55,7 +55,7 @@ class Tree:
 
 
 def parents_of(rows: Sequence[ProcessRow]) -> dict[int, int]:
-    """The parent of each process that has one among them; a circle, which only a forged file has, is cut."""
+    """Return the parents that are among the rows; cycles, as in a forged file, are cut."""
     known = {row.pid for row in rows}
     parents = {row.pid: row.parent_pid for row in rows if row.parent_pid in known}
     for pid in list(parents):
@@ -70,7 +70,7 @@ def parents_of(rows: Sequence[ProcessRow]) -> dict[int, int]:
 
 
 def ancestors(pid: int, parents: Mapping[int, int]) -> list[int]:
-    """The processes above one, nearest first."""
+    """Return a process's ancestors, nearest first."""
     out = []
     while pid in parents:
         pid = parents[pid]
@@ -86,13 +86,14 @@ def tree_of(
     parents: Mapping[int, int] | None = None,
     labels: Mapping[int, str] | None = None,
 ) -> Tree:
-    """The tree of some processes.
+    """Return a tree of processes.
 
     Args:
-        rows: Each process once.
-        unfolded: Pids of the branches whose members are shown.
-        parents: In place of who started whom.
-        labels: By pid, the name of its branch, before that of the process at its top.
+        rows: The processes.
+        unfolded: Pids of unfolded branches.
+        ascii_only: Draw with ASCII.
+        parents: In place of the processes' parents.
+        labels: By pid, a name of its branch, shown before the process's name.
     """
     parents = parents_of(rows) if parents is None else parents
     above = {row.pid: ancestors(row.pid, parents) for row in rows}
@@ -122,13 +123,10 @@ def tree_of(
 
 
 def summed(row: ProcessRow, others: Sequence[ProcessRow]) -> ProcessRow:
-    """A process with the figures of its descendants added.
+    """Return a process with the figures of its descendants added.
 
-    The top call is that of whoever spends most time in one. BLK%, calls and threads stay its own: shares of
+    The top call is that of the process with most time in one. BLK%, calls and threads are its own: shares of
     different threads' time have no sum.
-
-    Args:
-        others: All its descendants.
     """
     every = (row, *others)
     top = max(every, key=lambda one: one.top_api_ns_per_second)
@@ -147,6 +145,6 @@ def summed(row: ProcessRow, others: Sequence[ProcessRow]) -> ProcessRow:
 
 
 def _sum(figures: Sequence[float | None]) -> float | None:
-    """Of what is known; None where nothing is."""
+    """Return the sum of the known figures; None without any."""
     known = [figure for figure in figures if figure is not None]
     return sum(known) if known else None

@@ -1,4 +1,4 @@
-"""The calls and the threads of one process."""
+"""The tables of a process's calls and threads."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ UNWATCHED = (
 NO_CALLS = ("No CUDA call ended in the last window.",)
 NO_CUDA = ("This process has not used CUDA so far: it made no call and holds no known GPU memory.",)
 NO_CALLS_KNOWN = ("Its CUDA calls are not known without eBPF.", "[!] shows the reason.")
-LEAST_SHARE = 0.005  # of a CPU's time: who had less is not named
-FEW = 100  # below this many calls a p99 is one of the slowest, no percentile
-_LAYER_WIDTH = 7  # for a word in place of a letter
+LEAST_SHARE = 0.005  # of a CPU's time, from which on a preempting thread is named
+FEW = 100  # calls, below which a p99 is one of the slowest
+_LAYER_WIDTH = 7  # columns for a word in place of a letter
 LAYERS = {"runtime": "R", "driver": "D", "nccl": "N"}
 
 
@@ -34,7 +34,7 @@ def _api(row: CallRow, context: Context, width: int) -> Span:
 
 
 def _layer(row: CallRow, context: Context, width: int) -> Span:
-    # whose call contains it is not known row by row: its time is part of some runtime row
+    # the time of a nested call is part of another row
     word = "nested" if row.nested else escape_text(row.layer)
     letter = "n" if row.nested else LAYERS.get(row.layer, "?")
     return (word if width >= _LAYER_WIDTH else letter), "dim"
@@ -43,7 +43,6 @@ def _layer(row: CallRow, context: Context, width: int) -> Span:
 def _percentile(ns: int, row: CallRow, few: bool) -> Span:
     if not row.count:
         return "-", "unknown"
-    # "~": too few calls for this percentile to be more than one of them.
     return ("~" + format_ns(ns), "unsure") if few and row.count < FEW else (format_ns(ns), "")
 
 
@@ -84,7 +83,7 @@ CALL_COLUMNS: tuple[Column[CallRow], ...] = (
 
 
 def call_table() -> Table[CallRow]:
-    """An empty table of calls, most time first."""
+    """Return an empty table of calls, most time first."""
     return Table(
         CALL_COLUMNS,
         lambda row: (row.layer, row.api, row.nested),
@@ -94,14 +93,14 @@ def call_table() -> Table[CallRow]:
 
 
 def call_context(frame: Frame, process: ProcessRow | None, glyphs: Glyphs) -> Context:
-    """The context of the calls: all histograms share one range of buckets so that they line up."""
+    """Return the context of the calls, whose histograms share one range of buckets."""
     used = used_range([call.histogram for call in process.calls]) if process else (0, 0)
     window_s = max(frame.window_ns, 1) / 1e9
     return Context(glyphs, window_s, frame.time_ns, used_buckets=used, traced=frame.calls_observed)
 
 
 def histogram_scale(context: Context) -> str:
-    """From when to when the histograms reach: ``2.0us to 67.1ms``, "" without calls."""
+    """Return the range of the histograms: ``histogram 2.0us to 67.1ms``, "" without calls."""
     first, end = context.used_buckets
     return f"histogram {format_ns(2**first)} to {format_ns(2**end)}" if end > first else ""
 
@@ -110,11 +109,12 @@ UNNAMED = "unnamed"  # threads that ended before their name could be read
 
 
 def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str:
-    """Who ran meanwhile: ``pt_data_worker x4 61% · python 22%``; threads of one name are one part.
+    """Return the threads that ran, by name: ``pt_data_worker x4 61% · python 22%``.
 
     Args:
-        shares: The occupants, in any order.
-        most: How many are named; the rest is one number.
+        shares: The threads, in any order.
+        glyphs: The screen's glyphs.
+        most: The number of names; the rest is summed.
     """
     groups: dict[str, list[float]] = {}
     for share in shares:
@@ -186,7 +186,7 @@ THREAD_COLUMNS: tuple[Column[ThreadRow], ...] = (
 
 
 def faults_text(row: ProcessRow, frame: Frame) -> str:
-    """Page faults of a process in a second, ``2.1k minor, 3 major faults/s``; "" where none were reported."""
+    """Return a process's page faults: ``2.1k minor, 3 major faults/s``, or ""."""
     if row.faults is None or not row.faults.minor + row.faults.major:
         return ""
     window_s = max(frame.window_ns, 1) / 1e9
@@ -195,7 +195,7 @@ def faults_text(row: ProcessRow, frame: Frame) -> str:
 
 
 def thread_table() -> Table[ThreadRow]:
-    """An empty table of threads, those that were driven off their CPU most often first."""
+    """Return an empty table of threads, the most preempted first."""
     return Table(THREAD_COLUMNS, lambda row: row.tid, "involuntary", lambda row: f"{row.tid} {row.name}")
 
 

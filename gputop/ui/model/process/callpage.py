@@ -1,4 +1,4 @@
-"""The page of one call: how long its calls took, as a chart with an axis and as a list of buckets."""
+"""The page of one function: durations of its calls, as a chart and as a list of buckets."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from gputop.format import (
 from gputop.ui.model.look import Glyphs, Line, Span
 from gputop.ui.model.process.call_table import FEW
 
-CHART_LINES = 8  # of the chart on the page, without axis and marks
+CHART_LINES = 8  # of the chart, without axis and marks
 _SCALE = 7  # columns of the scale of counts
 _TICK = 8  # columns that a duration on the axis needs
-_LEAST_SHARE = 0.05  # percent: below it would read as none
+_LEAST_SHARE = 0.05  # percent: less is shown as "<0.1"
 _WIDEST = 12  # columns of a bar
 _BLOCKS, _BLOCKS_ASCII = " ▁▂▃▄▅▆▇█", " ....####"
 
@@ -48,16 +48,12 @@ class _Axis:
         return min(max(int(powers / self.group * self.slot), 0), max(self.columns - 1, 0))
 
     def begin(self, bar: int) -> int:
-        """Where a bar begins, ns."""
+        """Return the least duration of a bar, ns."""
         return int(2 ** (self.first + bar * self.group))
 
 
 def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[Line]:
-    """Bars over an axis of durations, with the percentiles marked below.
-
-    Args:
-        height: Lines, two of them for axis and marks.
-    """
+    """Return bars over an axis of durations, with the percentiles marked below, in ``height`` lines."""
     axis = _Axis(row.histogram, width)
     levels = max(height - 2, 1)
     if not axis.bars:
@@ -68,7 +64,7 @@ def chart_lines(row: CallRow, width: int, height: int, glyphs: Glyphs) -> list[L
     for level in range(levels, 0, -1):
         text = ""
         for count in axis.bars:
-            # a bar that is there is seen, however low it is
+            # at least the lowest block
             eighths = max(round(count / highest * levels * 8), 1) if count else 0
             part = min(max(eighths - (level - 1) * 8, 0), 8)
             text += (blocks[part] * solid).ljust(axis.slot)
@@ -88,7 +84,7 @@ def _ticks(axis: _Axis, width: int, glyphs: Glyphs) -> Line:
 
 
 def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
-    """``^p50   ^p95 p99   max^``: those that fall onto one place share its arrow."""
+    """Return ``^p50   ^p95 p99   max^``; those at one place share an arrow."""
     few = "~" if row.count < FEW else ""
     groups: list[tuple[int, str]] = []
     for name, ns in (
@@ -105,13 +101,13 @@ def _marks(row: CallRow, axis: _Axis, width: int, glyphs: Glyphs) -> Line:
     for at, names in groups:
         if _SCALE + 2 + at + len(names) <= width:
             text = f"{text.ljust(at)}{glyphs.ascending}{names}"
-        else:  # at the right end the arrow comes last
+        else:  # at the right end, the arrow comes last
             text = f"{text.ljust(at - len(names))}{names}{glyphs.ascending}"
     return glyphs.line([(" " * (_SCALE + 1), ""), (text, "value")], width)
 
 
 def figures(row: CallRow, window_s: float, glyphs: Glyphs) -> list[Span]:
-    """What a line can say of a call: how many, how long."""
+    """Return a call's figures in one line: count, time, percentiles, bytes, errors."""
     few = "~" if row.count < FEW else ""
     spans: list[Span] = [(f" {format_count(row.count / window_s)}", "value"), ("/s", "dim")]
     for name, text in (
@@ -132,11 +128,13 @@ def figures(row: CallRow, window_s: float, glyphs: Glyphs) -> list[Span]:
 
 
 def call_page(row: CallRow | None, window_ns: int, width: int, glyphs: Glyphs) -> list[Line]:
-    """The whole page.
+    """Return the page.
 
     Args:
-        row: The selected call, None when there is none.
-        window_ns: The time that its figures are about.
+        row: The selected call, if any.
+        window_ns: The time span of its figures.
+        width: The width in columns.
+        glyphs: The screen's glyphs.
     """
     if row is None:
         return [((" no call is selected", "dim"),)]

@@ -1,11 +1,7 @@
-"""The flame graph of lines: calls' time and time off the CPU by stack, as rows of cells, zoomable.
+"""The flame graph: time of calls and off the CPU, by stack, as rows of cells, zoomable.
 
-``flame(tree, zoom, width, height, glyphs, selected=…)`` draws a tree (``flametree.tree_of(row)``): the zoomed
-node over the whole width in the first line, what it calls below it, each as wide as its share. It returns
-``Flame``: lines of exactly ``width`` columns, and ``path_at(x, y)`` for a click. ``zoom`` and ``selected``
-are paths of names; ``move(tree, selected, "down")`` is the neighbour for arrow keys, ``node_text`` a node
-in words. A path that is gone from a newer frame leads as far as it still does. To begin with, zoom to
-``flametree.start(tree)``: above it nothing branches.
+The zoomed node fills the first line, its callees are below it, each as wide as its share. Nodes are named by
+paths of names; a path that a newer frame lacks is followed as far as possible.
 """
 
 from __future__ import annotations
@@ -22,12 +18,12 @@ Way = Literal["up", "down", "left", "right"]
 _TOKENS: dict[Kind, str] = {
     "root": "head", "own": "value", "folded": "dim", "call": "pending", "wait": "cause.U", "other": "unknown",
 }  # fmt: skip
-_WITH_SHARE = 6  # columns from which on a cell has its share
+_WITH_SHARE = 6  # columns, from which on a cell shows its share
 
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One node as it is drawn: ``width`` columns from ``x`` on, in line ``y``."""
+    """A drawn node: ``width`` columns from ``x`` on, in line ``y``."""
 
     path: Path
     node: Node
@@ -41,9 +37,9 @@ class Flame:
     """The drawn graph.
 
     Attributes:
-        lines: Of exactly the width asked for.
-        cells: What stands where; nodes narrower than a column have none.
-        deeper: Levels that have no room.
+        lines: Lines of exactly the graph's width.
+        cells: The drawn nodes; none for nodes narrower than a column.
+        deeper: The number of levels without room.
     """
 
     lines: tuple[Line, ...]
@@ -51,7 +47,7 @@ class Flame:
     deeper: int
 
     def path_at(self, x: int, y: int) -> Path | None:
-        """The path of the node at a place of the pane; None where there is none."""
+        """Return the path of the node at a place, or None."""
         found = (cell.path for cell in self.cells if cell.y == y and cell.x <= x < cell.x + cell.width)
         return next(found, None)
 
@@ -59,11 +55,15 @@ class Flame:
 def flame(
     tree: Node, zoom: Path, width: int, height: int, glyphs: Glyphs, *, selected: Path | None = None
 ) -> Flame:
-    """The graph below a node.
+    """Draw the graph below a node.
 
     Args:
-        zoom: The node that has the whole width.
-        selected: The node with the cursor, None where the keys go elsewhere.
+        tree: The root.
+        zoom: The node that fills the width.
+        width: The width in columns.
+        height: The most lines.
+        glyphs: The screen's glyphs.
+        selected: The node with the cursor, None without the focus.
     """
     path, top = tree.at(zoom)
     if not top.ns or height < 1 or width < 1:
@@ -77,7 +77,7 @@ def flame(
 
 
 def _cells(top: Node, path: Path, width: int, height: int) -> Iterator[Cell]:
-    """The cells of a node and of what is below it: children lie within their parent, side by side."""
+    """Yield the cells of a node and its descendants; children are side by side within their parent."""
     waiting = [Cell(path, top, 0, 0, width)]
     while waiting:
         cell = waiting.pop()
@@ -105,7 +105,7 @@ def _row(cells: list[Cell], whole_ns: int, width: int, glyphs: Glyphs, selected:
 
 
 def _text(cell: Cell, whole_ns: int, glyphs: Glyphs) -> list[Span]:
-    """A bar at its left edge, then its name and its share of all the time, as far as they fit."""
+    """Return a bar at the left edge, then the name and the share of all time, as far as they fit."""
     edge, room = "|" if glyphs.ascii else "▏", cell.width - 1
     token = _TOKENS[cell.node.kind]
     name = glyphs.shown(cell.node.name)
@@ -118,12 +118,7 @@ def _text(cell: Cell, whole_ns: int, glyphs: Glyphs) -> list[Span]:
 
 
 def move(tree: Node, selected: Path, way: Way) -> Path:
-    """The neighbour of a node: its caller, its widest callee, what stands beside it.
-
-    Args:
-        selected: Where the cursor is.
-        way: ``up`` to the caller, ``down`` to the callee with most time, ``left`` and ``right`` beside it.
-    """
+    """Return a node's neighbour: its caller (up), its widest callee (down), or a sibling."""
     path, node = tree.at(selected)
     if way == "up":
         return path[:-1]
@@ -138,7 +133,7 @@ def move(tree: Node, selected: Path, way: Way) -> Path:
 
 
 def node_text(tree: Node, path: Path, window_ns: int) -> tuple[str, str]:
-    """A node's name and its figures: ``51 % of wall time, 31 % of all, 1.2k calls+waits/s``."""
+    """Return a node's name and its figures: ``51 % of wall time, 31 % of all, 1.2k calls+waits/s``."""
     path, node = tree.at(path)
     seconds = max(window_ns, 1) / 1e9
     share = f", {format_percent(100 * node.ns / max(tree.ns, 1))} % of all" if path else ""

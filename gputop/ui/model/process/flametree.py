@@ -1,8 +1,7 @@
-"""The stacks of a process merged into a tree: exact nanoseconds, whose children sum up to their parent.
+"""The stacks of a process merged into a tree of exact nanoseconds: children sum up to their parent.
 
-``tree_of(row, which)`` takes a ``ProcessRow`` (its ``stacks``) and returns the root. Outermost frames come
-first, the function that was called (or ``off-CPU``) is the leaf. Runs of frames that nobody who changes the
-program writes, native ones and libraries', are folded into one node, so that own code stands out.
+Outermost frames come first; the leaf is the called function or ``off-CPU``. Runs of native frames and of
+frames of libraries are folded into one node.
 """
 
 from __future__ import annotations
@@ -19,21 +18,21 @@ from probes.code.source_files import is_library
 
 Which = Literal["all", "calls", "waits"]
 Kind = Literal["root", "own", "folded", "call", "wait", "other"]
-Path = tuple[str, ...]  # the names of the nodes from below the root on
+Path = tuple[str, ...]  # names of nodes, without the root
 OTHERS = "other stacks"
 
 
 @dataclass(slots=True)
 class Node:
-    """One frame, or a run of folded ones, with all that happened below it.
+    """A frame, or a run of folded ones, with everything below it.
 
     Attributes:
         name: ``train.py:88 main()``.
-        kind: What it stands for.
-        line: The line of source that it stands for, None for a function that was called and the like.
-        ns: The time of the stacks that pass here.
+        kind: Its kind.
+        line: Its source line, if any.
+        ns: The time of the stacks through it.
         count: Their calls and waits.
-        children: By name, own code first, then by name: nothing jumps when times change.
+        children: By name.
     """
 
     name: str
@@ -44,10 +43,11 @@ class Node:
     children: dict[str, Node] = field(default_factory=dict)
 
     def ordered(self) -> list[Node]:
+        """Return the children, own code first, then by name, so that nothing jumps."""
         return sorted(self.children.values(), key=lambda node: (node.kind != "own", node.name))
 
     def at(self, path: Path) -> tuple[Path, Node]:
-        """As far as a path leads, and the node there."""
+        """Return the existing part of a path, and the node there."""
         node: Node = self
         for place, name in enumerate(path):
             if name not in node.children:
@@ -57,17 +57,12 @@ class Node:
 
     @property
     def depth(self) -> int:
-        """How many levels there are, itself included."""
+        """The number of levels, with its own."""
         return 1 + max((child.depth for child in self.children.values()), default=0)
 
 
 def tree_of(row: ProcessRow, which: Which = "all") -> Node:
-    """The tree of a process.
-
-    Args:
-        row: The process; where no lines are looked for it has no stacks, and the root has no time.
-        which: Only calls, only waits between them, or both.
-    """
+    """Return the tree of a process: its calls, its waits between calls, or both."""
     root = Node(row.name, "root")
     for stack in row.stacks:
         waits = stack.api == OFF_CPU
@@ -85,7 +80,7 @@ def _add(root: Node, stack: StackRow, steps: Sequence[tuple[str, Kind, SourceLin
 
 
 def _steps(stack: StackRow) -> list[tuple[str, Kind, SourceLine | None]]:
-    """The nodes of one stack, the outermost first."""
+    """Return the nodes of one stack, the outermost first."""
     leaf: Kind = "wait" if stack.api == OFF_CPU else "call"
     if not stack.frames or stack.frames == (UNPLACED,):
         name = UNPLACED.function if stack.frames else OTHERS
@@ -99,12 +94,12 @@ def _steps(stack: StackRow) -> list[tuple[str, Kind, SourceLine | None]]:
 
 @lru_cache(maxsize=8_192)
 def _is_own(line: SourceLine) -> bool:
-    """True if it is the program's own code: no native code, no library."""
+    """True for the program's own Python code."""
     return bool(line.file) and not line.is_native and not is_library(line.file)
 
 
 def _folded(frames: Sequence[SourceLine]) -> tuple[str, Kind, SourceLine | None]:
-    """A run of frames by the one that own code calls, or which calls it: the outermost that has a line."""
+    """Return one node for a run of frames, named by the outermost one with a line."""
     python = [line for line in frames if line.file and not line.is_native]
     named = next(iter(python), next((line for line in frames if line.file), frames[0]))
     name = _name(named) if named.file else "native code"
@@ -118,7 +113,7 @@ def _name(line: SourceLine) -> str:
 
 
 def start(tree: Node) -> Path:
-    """Where a graph begins to tell something: the last of the program's lines that all of the time passes."""
+    """Return where the graph branches: the last of the program's lines that all time passes."""
     path: list[str] = []
     found: Path = ()
     node = tree
@@ -130,7 +125,7 @@ def start(tree: Node) -> Path:
 
 
 def walk(node: Node, path: Path = ()) -> Iterator[tuple[Path, Node]]:
-    """Every node with its path, itself first, children in their order."""
+    """Yield every node with its path, parents first."""
     yield path, node
     for child in node.ordered():
         yield from walk(child, (*path, child.name))

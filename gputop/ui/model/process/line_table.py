@@ -1,4 +1,4 @@
-"""The table of the lines that make calls."""
+"""The table of source lines that make calls."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ NOT_REQUESTED = {
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """What the calls of one line, and its waits between calls, cost in the window.
+    """The calls of a line, and its waits between calls, in the window.
 
     Attributes:
-        api: The function in which most of the time passes; OFF_CPU where most of it is waits.
-        others: How many others the line calls.
-        share: Of the time of all calls and waits whose line is known, 0 to 1.
-        frames: The stack of most of its time, from the innermost on; of waits none.
+        api: The function with most time, or OFF_CPU for waits.
+        others: The number of other functions.
+        share: Of the time of all calls and waits with a known line, 0 to 1.
+        frames: The stack with most time, from the innermost on; none for waits.
     """
 
     line: SourceLine
@@ -38,7 +38,7 @@ class LineUse:
 
 
 def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:
-    """The lines of a process, whatever they call or wait for, most time first."""
+    """Return the lines of a process, most time first."""
     waits = (LineRow(wait.line, OFF_CPU, wait.count, wait.sum_ns) for wait in row.waits) if row else ()
     every = sorted((*row.lines, *waits), key=lambda entry: -entry.sum_ns) if row else []
     by_line: dict[SourceLine, list[LineRow]] = {}
@@ -84,7 +84,7 @@ COLUMNS: tuple[Column[LineUse], ...] = (
 
 
 def line_table() -> Table[LineUse]:
-    """An empty table of lines, most time first."""
+    """Return an empty table of lines, most time first."""
     return Table(
         COLUMNS, lambda use: use.line, "time", lambda use: f"{use.line.place} {use.line.function} {use.api}"
     )

@@ -1,4 +1,4 @@
-"""What the explanation reports of one process, as lines: its kernels, memory, failed calls, ranks."""
+"""The explanation's details of one process as lines: kernels, memory, failed calls, ranks."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _SHAPES_FROM, _SHAPE_WIDTH = 110, 24  # columns of the pane, of a shape
 
 
 class _Explained(NamedTuple):
-    """What the explanation knows of kernels of one folded name: GPU time and its error as shares."""
+    """Kernels of one folded name in the explanation; ``gpu``: GPU time and its error as shares."""
 
     per_step: float | None = None
     line: SourceLine | None = None
@@ -37,12 +37,12 @@ class _Explained(NamedTuple):
 def kernel_lines(
     frame: Frame, row: ProcessRow, width: int, glyphs: Glyphs, report: Report | None = None
 ) -> list[Line]:
-    """A heading, and a line for each name; kernels that differ in their templates only are one line.
+    """Return a heading, and a line for each name without template arguments.
 
-    ``SMALL%`` is the share of launches with fewer threads than fill the GPU, of those whose shape is known;
-    ``SHAPE`` the most frequent one. Launches a second are those of the frame; launches a step, the line that
-    makes most of them, and the estimate of their GPU time with its error (``GPU%``, of the time that was
-    explained) are those of the explanation, where it knows them.
+    ``SMALL%`` is the share of launches with fewer threads than fill the GPU, of those with a known shape;
+    ``SHAPE`` the most frequent one. Launches per second are of the frame; launches per step, their main
+    source line, and their estimated GPU time with its error (``GPU%`` of the explained time) are of the
+    explanation.
     """
     seconds, total = frame.window_ns / 1e9, sum(kernel.launches for kernel in row.kernels)
     known = _explained(report, row.pid)
@@ -76,7 +76,7 @@ def kernel_lines(
 
 
 def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
-    """What the process's kernels took by the GPU's own clock, most time first; none where that is not known.
+    """Return the process's kernels by the GPU's own clock, if known, most time first.
 
     ``DELAY`` is the mean time from launch to begin; ``AHEAD%`` the share launched while the GPU was busy.
     """
@@ -104,7 +104,7 @@ def exact_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> 
 
 
 def _explained(report: Report | None, pid: int) -> dict[tuple[str, str], _Explained]:
-    """What is known by folded name and library."""
+    """Return the kernels of the explanation by folded name and library."""
     kernels = report.kernels if report is not None else None
     if kernels is None:
         return {}
@@ -122,14 +122,14 @@ def _together(kernels: KernelReport, rows: list[KernelLaunches]) -> _Explained:
         lines = counted(lines, row.lines)
     times = [row.gpu for row in rows if row.gpu is not None]
     gpu = None
-    if len(times) == len(rows):  # else the time of the others is missing in it
+    if len(times) == len(rows):  # else it would be incomplete
         over = max(kernels.over_ns, 1)
         gpu = sum(one.ns for one in times) / over, sum(one.error_ns for one in times) / over
     return _Explained(sum(steps) if steps else None, _most(lines), gpu)
 
 
 def _gpu_text(gpu: tuple[float, float] | None, glyphs: Glyphs) -> str:
-    """``41±3``, in percent; ``-`` where it is not known."""
+    """Return ``41±3``, in percent, or ``-``."""
     if gpu is None:
         return "-"
     return f"{100 * gpu[0]:.0f}{'+-' if glyphs.ascii else '±'}{math.ceil(100 * gpu[1])}"
@@ -139,11 +139,8 @@ def _most(lines: dict[SourceLine, int]) -> SourceLine | None:
     return max(lines, key=lambda one: (lines[one], one), default=None)
 
 
-# The memory of a process as lines: held by line, growing without end, and what failed for lack of it.
-
-
 def memory_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
-    """All of it, the troubles first; the newest shortage before older ones."""
+    """Return failed allocations, newest first, leaks, then the memory held by source line."""
     memory = report.memory if report is not None else None
     held = next((one for one in memory.processes if one.pid == pid), None) if memory else None
     if memory is None or held is None:
@@ -185,11 +182,8 @@ def _wrapped(text: str, width: int, glyphs: Glyphs, token: str) -> list[Line]:
     return paragraph(text.strip(), token, width, glyphs, indent=indent)
 
 
-# The calls of a process that failed, as lines: error and text, how often, when first, at which line.
-
-
 def failed_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
-    """All of a process, the newest first; below one that ends everything what the GPU was given before it."""
+    """Return a process's failed calls, newest first; below a sticky error the launches before it."""
     every = report.failures if report is not None else ()
     failures = sorted((one for one in every if one.pid == pid), key=lambda one: -one.last_ns)
     lines: list[Line] = []
@@ -205,14 +199,11 @@ def failed_lines(report: Report | None, pid: int, width: int, glyphs: Glyphs) ->
     return lines
 
 
-# The ranks of a job on this machine: who comes last to the collectives, who waits, what makes it late.
-
-
 def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs: Glyphs) -> list[Line]:
-    """A heading, and a line for each rank, who is last most often first; those of ``pid`` are marked.
+    """Return a heading, and a line for each rank of the job on this machine; that of ``pid`` is marked.
 
-    ``LAST%`` is the share of the collectives in which it came last, ``LATE`` how long it came after the first
-    rank and ``WAITS`` how long before the last one, a collective; ``FINDING`` the largest one of its own.
+    ``LAST%`` is the share of the collectives in which it came last, ``LATE`` its mean delay after the first
+    rank, ``WAITS`` its mean wait for the last one, ``FINDING`` its own largest finding.
     """
     ranks = report.ranks.ranks if report is not None and report.ranks is not None else ()
     rows = {row.pid: row for row in frame.processes}
@@ -236,8 +227,8 @@ def rank_lines(report: Report | None, frame: Frame, pid: int, width: int, glyphs
 
 
 def _finding(report: Report | None, one: RankTimes) -> str:
-    """The title of the rank's largest finding."""
-    from gputop.analysis.findings.gap_findings import LATE  # loaded long before there is a report
+    """Return the title of the rank's largest finding."""
+    from gputop.analysis.findings.gap_findings import LATE
 
     own = [found for found in report.findings if found.pid == one.pid] if report is not None else []
     return next((found.title for found in own if found.cause not in LATE), "")

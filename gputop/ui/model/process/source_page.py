@@ -1,4 +1,4 @@
-"""The page that shows a line in its file, with what the lines around it cost."""
+"""The source page: a line in its file, with the costs of the lines around it."""
 
 from __future__ import annotations
 
@@ -18,28 +18,29 @@ from gputop.ui.model.look import Glyphs, Line, Span, paragraph, wrap
 from gputop.ui.model.process.line_table import LineUse, line_uses
 from probes.code.source_files import is_library
 
-AROUND = 100  # lines of the file before and after the one that is shown
-HOT = 0.1  # of the samples of a process, from which on a line stands out
+AROUND = 100  # lines of the file before and after the selected one
+HOT = 0.1  # of a process's samples, from which on a line is highlighted
 _UNKNOWN = (
     "no source line was recorded here: see --stacks, and gputop check for the supported Python interpreters"
 )
 
 
 class SourceText:
-    """A line in its file, with what the lines around it cost."""
+    """A line in its file, with the costs of the lines around it."""
 
     def __init__(self, line: SourceLine | None, pid: int, source: SourceFile | None) -> None:
-        """Start with a file that was read.
+        """Create the page.
 
         Args:
-            line: The line; None when there is none to show.
+            line: The line, if any.
             pid: The process whose calls are counted.
+            source: The file, if any.
         """
         self.line = line
         self.pid = pid
         self._source = source
         self._first = max((line.line if line else 1) - AROUND, 1)
-        self._colours: Mapping[int, Line] | None = None  # made once: it takes some milliseconds
+        self._colours: Mapping[int, Line] | None = None  # made once, since it takes milliseconds
 
     @property
     def title(self) -> str:
@@ -47,7 +48,7 @@ class SourceText:
 
     @property
     def place(self) -> int:
-        """Where the line is among ``lines``."""
+        """The index of the line in ``lines``."""
         known = self.line and self._source and self._source.lines
         return max(self.line.line - self._first, 0) if self.line and known else 0
 
@@ -55,7 +56,7 @@ class SourceText:
         return next((one for one in frame.processes if one.pid == self.pid), None) if frame else None
 
     def head(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
-        """What stays above the lines: the path, a doubt, the headings."""
+        """Return the fixed lines: the path, the stack, a doubt, the heading."""
         if self.line is None or self._source is None:
             return []
         path = glyphs.shown(self._source.path)
@@ -72,13 +73,13 @@ class SourceText:
         return [*out, ((f"  CPU%  CALLS/s  TIME/s {'LINE':>6}", "head"),)]
 
     def _stack(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
-        """What it calls on the way to CUDA, and who calls it."""
+        """Return the stack through the line."""
         uses = line_uses(self._row_of(frame))
         frames = next((use.frames for use in uses if use.line == self.line), ())
         return stack_lines(frames, width, glyphs) if len(frames) > 1 else []
 
     def lines(self, frame: Frame | None, width: int, glyphs: Glyphs) -> list[Line]:
-        """The lines below the head; what they cost comes from a frame."""
+        """Return the source lines with their costs in a frame."""
         if self.line is None or self._source is None or self._source.problem:
             text = _UNKNOWN
             if self.line is not None and self._source is not None:
@@ -111,7 +112,7 @@ class SourceText:
         return glyphs.line(shown, max(width - 34, 1), token=chosen)
 
     def _lead(self, number: int, use: LineUse | None, share: float, seconds: float, glyphs: Glyphs) -> Line:
-        """What a line costs: the share of the samples on a CPU, its calls and waits, and their time."""
+        """Return a line's share of CPU samples, its calls and waits, and their time."""
         here = self.line is not None and number == self.line.line
         rate = format_count(use.count / seconds) if use else ""
         time = format_ns(use.sum_ns / seconds) if use else ""
@@ -127,7 +128,7 @@ class SourceText:
 
 
 def _is_newer(source: SourceFile, frame: Frame | None, row: ProcessRow | None) -> bool | None:
-    """True if the file was changed after the program that runs it was seen first; None: that is not known."""
+    """True if the file was changed after the program was first seen; None: unknown."""
     if frame is None or row is None or not frame.wall_ns:
         return False
     ahead = frame.wall_ns - frame.time_ns
@@ -135,7 +136,7 @@ def _is_newer(source: SourceFile, frame: Frame | None, row: ProcessRow | None) -
 
 
 def sample_shares(row: ProcessRow | None, file: str) -> dict[int, float]:
-    """Of each line of a file the share of the process's samples on a CPU, 0 to 1."""
+    """Return each line's share of the process's CPU samples, 0 to 1."""
     if row is None or not row.sampled:
         return {}
     shares: dict[int, float] = {}
@@ -149,9 +150,9 @@ def sample_shares(row: ProcessRow | None, file: str) -> dict[int, float]:
 
 STACK_ROWS = 3
 _BEHIND = " < "  # its caller
-_BACK = 400  # lines to look back for one at which nothing is open: no string, no bracket
+_BACK = 400  # lines to search back for one outside of strings and brackets
 _BEGINS = ("def ", "class ", "@", "import ", "from ", "async def ", "if __name__")
-# by what a word is; meanings of the screen are reused, so every theme has a colour that can be read
+# the screen's tokens, so that every theme has readable colours
 _TOKENS: tuple[tuple[Any, str], ...] = (
     (Comment, "dim"),
     (String, "chrome"),
@@ -166,13 +167,13 @@ _TOKENS: tuple[tuple[Any, str], ...] = (
 
 
 def coloured(lines: Sequence[str], first: int, last: int, path: str) -> Mapping[int, Line]:
-    """Lines of a file with the token of each of their parts; none where the language is not known.
+    """Return lines of a file with syntax colours, by number; none for an unknown language.
 
     Args:
         lines: All lines of the file.
         first: The first one wanted, counted from 1.
-        last: The last one.
-        path: The file: its name tells the language.
+        last: The last one wanted.
+        path: The file, whose name gives the language.
     """
     try:
         lexer = get_lexer_for_filename(path, stripnl=False, ensurenl=False)
@@ -195,7 +196,7 @@ def coloured(lines: Sequence[str], first: int, last: int, path: str) -> Mapping[
 
 
 def _beginning(lines: Sequence[str], first: int) -> int:
-    """The file's first line where that is near, else one before at which a definition seems to begin."""
+    """Return the first line if it is near, else one where a definition seems to begin."""
     if first <= _BACK:
         return 1
     near = (number for number in range(first, first - _BACK, -1) if lines[number - 1].startswith(_BEGINS))
@@ -203,10 +204,7 @@ def _beginning(lines: Sequence[str], first: int) -> int:
 
 
 def readable_stack(frames: Sequence[SourceLine]) -> str:
-    """One's own code first, innermost first; then in a word what it goes through.
-
-    ``train.py:30 in mask() < train.py:60 in main(), through torch (4), native (6: libcudart.so.12)``.
-    """
+    """Return a stack with own code first, innermost first, then its libraries and native frames."""
     own = [one for one in frames if not one.is_native and not is_library(one.file)]
     native = [one for one in frames if one.is_native]
     library = [one for one in frames if not one.is_native and is_library(one.file)]
@@ -222,7 +220,7 @@ def readable_stack(frames: Sequence[SourceLine]) -> str:
 
 
 def stack_lines(frames: Sequence[SourceLine], width: int, glyphs: Glyphs) -> list[Line]:
-    """The stack in at most ``STACK_ROWS`` lines."""
+    """Return the stack in at most ``STACK_ROWS`` lines."""
     escaped = glyphs.shown(readable_stack(frames))
     shown = wrap(escaped, max(width - 9, 8))
     if len(shown) > STACK_ROWS:

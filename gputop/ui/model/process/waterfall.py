@@ -1,10 +1,7 @@
-"""One step of the selected process as a waterfall: what the host does over what the GPU does.
+"""One step of the selected process as a waterfall: the host above the GPU.
 
-``step_of(explained, pid)`` finds the step (None where the process repeats nothing), ``title(step, report)``
-says which it is, ``waterfall_lines(step, width, height, glyphs)`` draws it: at most ``height`` lines of
-exactly ``width`` columns. From the most important on: the calls of the thread that makes the steps, the GPU,
-its idle time with the causes, the thread's states, what the signs mean, further threads. With
-``letters=palette.letters`` (no colours, or sixteen) calls are distinguished by their letters.
+By importance: the calls of the thread that makes the steps, the GPU, its idle time with causes, the thread's
+states, the legend, further threads. With few colours, calls have letters.
 """
 
 from __future__ import annotations
@@ -39,18 +36,18 @@ if TYPE_CHECKING:
 
 NO_STEP = "no repeating step found in this process"
 LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families
-_BARS_ASCII = " .+*#"  # none of which stands for something else in a lane
+_BARS_ASCII = " .+*#"  # signs without another meaning in a lane
 _LABEL = 8
 _SEEN = 0.05  # of a cell: idle time from which on its cause is named
-_UNLIKE = 0.1  # of a median step: where the mean is farther from it, both are reported
-_SHORT = {  # what the legend says where it has little room
+_UNLIKE = 0.1  # of the median step: a larger difference of the mean is shown
+_SHORT = {  # words of a narrow legend
     "own code": "code",
     "on CPU": "CPU",
     "waits for a CPU": "queued",
     "GPU busy": "busy",
     "presumably busy": "presumed",
 }
-_MOST = 0.5  # of a cell: what takes more of it is drawn
+_MOST = 0.5  # of a cell
 
 Cells = npt.NDArray[np.float64]
 
@@ -65,17 +62,17 @@ class _Row:
 
 
 def call_token(kind: int) -> str:
-    """The token of a kind of call: that of the causes which are about such calls."""
+    """Return the token of a kind of call: that of causes about such calls."""
     return f"cause.{LETTERS[kind]}" if LETTERS[kind] != "O" else "pending"
 
 
 def step_of(explained: Explained, pid: int) -> OneStep | None:
-    """The step of a process, None where it repeats nothing."""
+    """Return the step of a process, None without steps."""
     return next((step for step in explained.steps if step.pid == pid), None)
 
 
 def title(step: OneStep | None, report: Report | None) -> str:
-    """``step: median 9.8ms of 548``; with its own length and the mean where they are others."""
+    """Return ``step: median 9.8ms of 548``, with its own length and the mean if they differ."""
     if step is None:
         return "one step"
     steps = report.steps if report is not None else None
@@ -95,11 +92,7 @@ def title(step: OneStep | None, report: Report | None) -> str:
 def waterfall_lines(
     step: OneStep | None, width: int, height: int, glyphs: Glyphs, *, letters: bool = False
 ) -> list[Line]:
-    """The lines of a step, as far as they fit.
-
-    Args:
-        letters: True if colours cannot tell the calls apart.
-    """
+    """Return the most important lines of a step that fit; ``letters``: with few colours."""
     if step is None:
         return [glyphs.line([(f" {NO_STEP}", "unknown")], width)][: max(height, 0)]
     count = max(width - _LABEL - 1, 8)
@@ -110,7 +103,7 @@ def waterfall_lines(
 
 
 def cells_of(columns: npt.NDArray[np.int64], count: int) -> Cells:
-    """The same time in other columns: ``[…, COLUMNS]`` in ns becomes ``[…, count]``, with the same sums."""
+    """Return ns per column, ``[…, COLUMNS]``, in ``count`` other columns, with the same sums."""
     edges = np.arange(count + 1) * COLUMNS / count
     flat = columns.reshape(-1, COLUMNS)
     sums = np.concatenate([np.zeros((len(flat), 1)), np.cumsum(flat, axis=1)], axis=1)
@@ -145,7 +138,7 @@ def _line(name: str, spans: Sequence[Span], glyphs: Glyphs) -> Line:
 
 
 def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> list[Span]:
-    """The calls of a thread, in runs of the same kind with their name and number; own code is a rule."""
+    """Return a thread's calls, in runs of a kind with its name and count; own code is a rule."""
     calls = cells_of(host.calls, len(whole))
     inside, kinds = calls.sum(axis=0), np.argmax(calls, axis=0)
     kind = np.where(inside > _SEEN * whole, kinds, -1).tolist()
@@ -169,14 +162,14 @@ def _calls(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> li
 
 
 def _call_sign(kind: int, glyphs: Glyphs, *, full: bool, letters: bool) -> str:
-    """A block, or half of one where less than half of a cell is in calls; in letters a capital or a small."""
+    """Return a block, or half a block for less than half of a cell; as letters, capital or small."""
     if letters:
         return LETTERS[kind] if full else LETTERS[kind].lower()
     return glyphs.full if full else "▄"
 
 
 def _states(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> list[Span]:
-    """On a CPU, waiting for one, blocked, or not known."""
+    """Return a thread's states: on a CPU, waiting for one, blocked, or unknown."""
     states = cells_of(host.states, len(whole))
     parts = np.stack([states[RUNNING], states[QUEUED], states[BLOCKED:].sum(axis=0)])
     parts = np.concatenate([parts, [whole - states.sum(axis=0)]])
@@ -189,7 +182,7 @@ def _states(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> l
 
 
 def _gpu(gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
-    """How much of each cell it worked, as bars; idle is blank, what is mostly not known is hatched."""
+    """Return the GPU's busy time as bars; idle is blank, mostly unknown cells are hatched."""
     busy, presumed = cells_of(np.stack([gpu.busy, gpu.presumed]), len(whole))
     idle = cells_of(_idle_ns(gpu), len(whole))
     unknown = whole - busy - presumed - idle
@@ -214,7 +207,7 @@ def _idle_ns(gpu: GpuTimes) -> npt.NDArray[np.int64]:
 
 
 def _idle(step: OneStep, gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Span]:
-    """Run of idle time with the cause of most of it, and how long it is in the run."""
+    """Return runs of idle time by the cause of most of it, each with that cause's time."""
     causes = list(dict.fromkeys((one.cause, one.family) for one in gpu.idle))
     if not causes:
         return []
@@ -246,7 +239,7 @@ def _idle(step: OneStep, gpu: GpuTimes, whole: Cells, glyphs: Glyphs) -> list[Sp
 
 
 def _bracket(texts: Sequence[str], length: int, glyphs: Glyphs) -> str:
-    """``├── 3.7 ms C05 ──┤`` in so many columns, or as much of it as fits."""
+    """Return ``├── 3.7 ms C05 ──┤``, as far as it fits."""
     left, rule, right = ("|", "-", "|") if glyphs.ascii else ("├", "─", "┤")
     for text in texts:
         room = length - len(text) - 2
@@ -257,7 +250,7 @@ def _bracket(texts: Sequence[str], length: int, glyphs: Glyphs) -> str:
 
 
 def _legend(rows: Sequence[_Row], width: int, glyphs: Glyphs, *, letters: bool) -> Line:
-    """What the signs of the lanes mean, as far as there are any and as many as fit whole."""
+    """Return the meaning of the signs in use, as many as fit."""
     shown = {(char, token) for row in rows for text, token in row.line[1:] for char in set(text)}
     dash, hatched = ("~", "?") if glyphs.ascii else ("━", "░")
     signs = [
@@ -273,18 +266,18 @@ def _legend(rows: Sequence[_Row], width: int, glyphs: Glyphs, *, letters: bool) 
         ("P" if letters else dash, "cause.P", "waits for a CPU"), (hatched, "unknown", "unknown"),
     )  # fmt: skip
     signs += [(sign, token, word) for sign, token, word in more if (sign, token) in shown]
-    bars = {token for char, token in shown if char not in (dash, " ")}  # of any height
+    bars = {token for char, token in shown if char not in (dash, " ")}
     guesses = (("busy", "GPU busy"), ("unsure", "presumably busy"))
     signs += [(glyphs.full, token, word) for token, word in guesses if token in bars]
     named = {text.split(" ")[0] for row in rows for text, token in row.line[1:] if token == "value"}
     short = [(sign, token, _SHORT.get(word, word)) for sign, token, word in signs]
-    unnamed = [entry for entry in short if entry[2] not in named]  # the others have it on their bar
+    unnamed = [entry for entry in short if entry[2] not in named]  # not named on a bar
     for gap, entries in ((2, signs), (1, short), (1, unnamed)):
         spans: list[Span] = []
         for sign, token, word in entries:
             spans += [(" " * (gap if spans else 1), ""), (sign, token), (f" {word}", "dim")]
         if line_width(spans) <= width:
             break
-    while line_width(spans) > width:  # whole entries, the last ones first
+    while line_width(spans) > width:
         del spans[-3:]
     return tuple(spans)

@@ -1,1 +1,1 @@
-"""Time as lines: lanes, the bar, history in bins of time."""
+"""The timeline's lanes, the time bar, history in bins of time."""

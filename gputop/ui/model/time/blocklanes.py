@@ -1,8 +1,7 @@
-"""What a cell of a lane is drawn as: a block in the colour of its meaning, or a letter without colours.
+"""The cells of lanes: a block in the colour of its meaning, or a letter with few colours.
 
-One meaning a letter and one a colour: calls, waits of threads and causes of idle time that are about the
-same thing share both (``S`` a sync call, and a GPU that waits for one). Every cell has a sign that the legend
-names: what is not known, and what was not seen, have their own.
+Calls, waits and causes about the same thing share colour and letter (``S``: a sync call, and a GPU that waits
+for one). The legend names every sign; unknown time and time not seen have their own.
 """
 
 from __future__ import annotations
@@ -39,7 +38,7 @@ from gputop.ui.model.time.lanehistory import Cells
 
 _NAME = 24  # columns of a range in the legend
 _FAMILY = {family.letter: family for family in FAMILIES}
-# waits that are about what a family is about; the others are reported as blocked
+# the families of waits; others are shown as blocked
 _WAITS = {
     Wait.LOCK: "L", Wait.SOCKET: "K", Wait.DISK: "K", Wait.FAULT: "K", Wait.MEMORY: "K", Wait.DATA: "D",
     Wait.REQUEST: "U",
@@ -48,11 +47,11 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How a lane is drawn.
+    """How lanes are drawn.
 
     Attributes:
-        glyphs: The signs there are.
-        letters: True if colours cannot tell meanings apart: none, sixteen, or ASCII.
+        glyphs: The screen's glyphs.
+        letters: True with too few colours for all meanings.
     """
 
     glyphs: Glyphs
@@ -66,10 +65,7 @@ class Look:
 
 @dataclass(frozen=True, slots=True)
 class Sign:
-    """One kind of cell: what is drawn, in which token, and what the legend says of it ("" for nothing).
-
-    ``rank`` is its place in the legend: what has no colour of its own first.
-    """
+    """A kind of cell: its sign, its token, its word in the legend, or "", and the order there."""
 
     glyph: str
     token: str
@@ -85,12 +81,12 @@ def _pick(look: Look, unicode: str, ascii_: str) -> str:
 
 
 def not_seen(look: Look, *, yet: bool = False) -> Sign:
-    """Time that no explanation has told of: before the first, between two, or the newest: not yet."""
+    """Return the sign of time without an explanation: before the first, between two, or not yet."""
     return Sign(look.glyphs.dot, "faint", "not explained yet" if yet else "not seen", 0)
 
 
 def unknown(look: Look) -> Sign:
-    """Seen, but unknown."""
+    """Return the sign of unknown time."""
     return Sign(_pick(look, "░", ":"), "unknown", "unknown", 0)
 
 
@@ -101,7 +97,7 @@ def _busy(look: Look, *, sure: bool = True) -> Sign:
 
 
 def _cause(look: Look, letter: str, *, sure: bool = True) -> Sign:
-    """A family of causes: solid where it is proved, hatched or a small letter where it is estimated."""
+    """Return the sign of a family of causes: solid if proved, hatched or a small letter if estimated."""
     token, word = f"cause.{letter}", _FAMILY[letter].word
     if look.by_letters:
         return Sign(letter if sure else letter.lower(), token, word if sure else f"{word} (estimated)")
@@ -113,7 +109,7 @@ def _call(look: Look, kind: int) -> Sign:
 
 
 def gpu_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
-    """A GPU: at work, without work by cause, or not known; ``shares`` and ``known`` as of ``LaneHistory``."""
+    """Return a GPU's cells: busy, idle by cause, or unknown; arguments as of ``LaneHistory``."""
     families = len(FAMILIES)
     proved, assumed = shares[PROVED : PROVED + families], shares[ASSUMED : ASSUMED + families]
     idle, working = (proved + assumed).sum(axis=0), shares[BUSY] + shares[PRESUMED]
@@ -131,11 +127,11 @@ def gpu_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
 
 
 def idle_range(shares: Cells, known: Cells, error: float = 0.0) -> tuple[float, float] | None:
-    """(proved, at most) idle share of a GPU's time, 0 to 1, as the WHY panel has it; None without any.
+    """Return the (proved, largest) idle share of a GPU's time, 0 to 1, like the WHY panel, or None.
 
     Args:
         shares, known: As of ``LaneHistory``.
-        error: How far the estimate may be off, of the time; never more than what is estimated to be busy.
+        error: The error of the estimate, as a share of the time; bounded by the estimated busy time.
     """
     whole = int(known.sum()) * WHOLE - int(shares[OUTSIDE].sum())
     if whole <= 0:
@@ -146,7 +142,7 @@ def idle_range(shares: Cells, known: Cells, error: float = 0.0) -> tuple[float, 
 
 
 def state_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
-    """A thread: on a CPU, waiting for one, blocked by what, ended, or not known."""
+    """Return a thread's cells: on a CPU, waiting for one, blocked by family, ended, or unknown."""
     rule, blocked = _pick(look, "▂", "_"), shares[BLOCKED:]
     about = [letter for _wait, letter in sorted(_WAITS.items())]
     named = np.stack([blocked[wait] for wait in sorted(_WAITS)])
@@ -166,7 +162,7 @@ def state_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
 
 
 def call_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
-    """The CUDA calls that a thread is in, where they take most of a cell."""
+    """Return a thread's calls, if they fill most of a cell."""
     between = Sign(look.glyphs.rule, "rule", "no call", 0)
     table = [not_seen(look), between, *(_call(look, kind) for kind in range(len(CALL_WORDS)))]
     inside = 2 * shares.sum(axis=0) >= known * WHOLE
@@ -175,7 +171,7 @@ def call_signs(shares: Cells, known: Cells, look: Look) -> list[Sign]:
 
 
 def range_signs(shares: Cells, known: Cells, names: Sequence[str], look: Look) -> list[Sign]:
-    """The range that a thread is in for most of a cell, by its number; ``names`` are those of the rows."""
+    """Return the range that fills most of each cell, by number; ``names`` are those of the rows."""
     table = [not_seen(look), Sign(_pick(look, "┄", "'"), "rule", "no range", 0)]
     for number, name in enumerate(names, 1):
         sign = str(number) if name != OTHER_RANGES else "+"
@@ -185,7 +181,7 @@ def range_signs(shares: Cells, known: Cells, names: Sequence[str], look: Look) -
 
 
 def _short_path(name: str) -> str:
-    """The innermost names of a path, as many as the legend has room for."""
+    """Return the innermost names of a path, as many as fit into the legend."""
     parts = name.split("/")
     while len(parts) > 1 and len("/".join(parts)) > _NAME:
         del parts[0]
@@ -193,9 +189,13 @@ def _short_path(name: str) -> str:
 
 
 def mark_signs(marks: Cells, chosen: Iterable[int], marked: Iterable[int], look: Look) -> list[Sign]:
-    """Where records are missing, and the worst moments of findings; in ``chosen`` cells the selected one.
+    """Return the marks: lost records and the worst moments of findings.
 
-    Cells that are ``marked`` hold a marker or an alert.
+    Args:
+        marks: As of ``LaneHistory``.
+        chosen: Cells of the selected finding.
+        marked: Cells with a marker or an alert.
+        look: How they are drawn.
     """
     table = [
         NO_MARK, Sign("!", "warn", "finding", 0), Sign("~", "alert", "records lost", 0),
@@ -208,17 +208,17 @@ def mark_signs(marks: Cells, chosen: Iterable[int], marked: Iterable[int], look:
 
 
 def runs_of(signs: Sequence[Sign]) -> list[tuple[Sign, int]]:
-    """A lane in runs of equal cells."""
+    """Return a lane in runs of equal cells."""
     return [(next(one for one in same), 1 + sum(1 for _ in same)) for _id, same in groupby(signs, id)]
 
 
 def spans_of(runs: Sequence[tuple[Sign, int]], repeat: int) -> Line:
-    """A lane, each of its cells ``repeat`` columns wide."""
+    """Return a lane, each cell ``repeat`` columns wide."""
     return merged([(sign.glyph * count * repeat, sign.token) for sign, count in runs])
 
 
 def legend(signs: Iterable[Sign]) -> list[list[Span]]:
-    """What each sign means, those for what is not known first; one entry for each sign in its token."""
+    """Return an entry for each sign in its token, by rank: unknown time first."""
     words: dict[tuple[str, str], list[str]] = {}
     order: dict[tuple[str, str], Any] = {}
     for place, sign in enumerate(dict.fromkeys(sign for sign in signs if sign.word)):

@@ -1,8 +1,7 @@
-"""A bounded ring of samples: what frames said of the last minutes, in bins of time that never move.
+"""A bounded ring of the figures of the last minutes, in fixed bins of time.
 
-``put(time_ns, values)`` with each frame, ``cells(end_ns, count, cell_ns)`` for a graph. A bin keeps what was
-said of it last, so that playing the same seconds again changes nothing; what was seen before a jump is there
-again behind a jump back, and nothing is drawn of what comes after the moment that is shown.
+A bin keeps its newest figures, so that playing the same seconds again changes nothing; after a jump back,
+earlier figures are still there, and later ones are not drawn.
 """
 
 from __future__ import annotations
@@ -25,32 +24,28 @@ def share_of(value: float | None, whole: float | None) -> float | None:
 
 
 class HistoryRing:
-    """Some figures over time; one that is not known is NaN."""
+    """Figures over time; NaN: unknown."""
 
     def __init__(self, rows: int, kept: int) -> None:
-        """Start empty.
-
-        Args:
-            kept: Bins of ``BIN_NS`` that are kept.
-        """
+        """Create an empty ring of ``kept`` bins of ``BIN_NS`` with ``rows`` figures each."""
         self._kept = kept
         self._values = np.full((kept, rows), np.nan, np.float32)
         self._number = np.full(kept, -1, np.int64)  # which bin a slot holds
-        self.oldest_ns: int | None = None  # the earliest moment that something was put of
+        self.oldest_ns: int | None = None  # the earliest time of any figure
 
     def put(
         self, time_ns: int, values: Sequence[float | None], hold_ns: int, before_ns: int | None = None
     ) -> bool:
-        """What is said at a moment; the bins since the one before have it too, if that is not too long ago.
+        """Store figures, also in the bins since the time before, unless there is a gap.
 
         Args:
-            time_ns: The moment, CLOCK_MONOTONIC.
-            values: One a row, None for one that is not known.
-            hold_ns: How far apart two moments are at most, unless something is missing between them.
-            before_ns: The moment before it; None where there was none.
+            time_ns: The time, CLOCK_MONOTONIC.
+            values: One per row; None: unknown.
+            hold_ns: The largest distance of two times without a gap.
+            before_ns: The time before, if any.
 
         Returns:
-            Whether nothing is missing between the two moments.
+            False after a gap.
         """
         last = time_ns // BIN_NS
         follows = before_ns is not None and 0 <= time_ns - before_ns <= hold_ns
@@ -63,11 +58,11 @@ class HistoryRing:
         return follows
 
     def fill(self, row: int, end_ns: int, step_ns: int, values: Sequence[float | None]) -> None:
-        """What was said before a moment, where nothing is known of a row yet.
+        """Store earlier figures of a row, where they are unknown.
 
         Args:
-            row: The figure.
-            end_ns: The moment of the newest value.
+            row: The row.
+            end_ns: The time of the newest value.
             step_ns: From one value to the next.
             values: The oldest first.
         """
@@ -89,18 +84,16 @@ class HistoryRing:
         self._values[slots, row] = np.where(np.isnan(old), fresh, old)
 
     def forget(self, row: int) -> None:
-        """Nothing is known of a row any more: it will hold something else."""
+        """Clear a row, for another figure."""
         self._values[:, row] = np.nan
 
     def cells(self, end_ns: int, count: int, cell_ns: int) -> Values:
-        """Means over cells of time, the last of which holds a moment.
+        """Return means over cells of time, ``[rows, count]``; NaN: unknown.
 
         Args:
-            end_ns: The moment; later bins are left out.
-            cell_ns: Time in each, a multiple of ``BIN_NS``: its edges stay where they are as time goes on.
-
-        Returns:
-            ``[rows, count]``, NaN where nothing is known.
+            end_ns: A time in the last cell; later bins are left out.
+            count: The number of cells.
+            cell_ns: The time of each, a multiple of ``BIN_NS``; its edges are fixed.
         """
         group = cell_ns // BIN_NS
         first = (end_ns // cell_ns - count + 1) * group
@@ -115,20 +108,18 @@ class HistoryRing:
         return means
 
 
-# Which frames a history has taken: those that are shown, and beside them the present while time is held.
-
-
 class SeenFrames:
-    """The last frame of each of two streams that go on by themselves: what is shown, and the present."""
+    """The last frame of each of two streams: the shown frames, and the newest ones while paused."""
 
     def __init__(self) -> None:
         self._last: dict[bool, Frame] = {}
 
     def before(self, frame: Frame, *, present: bool) -> tuple[bool, int | None]:
-        """Note a frame: whether it is new to the history, and the time of the one before it in its stream.
+        """Note a frame; return whether it is new, and the time of the frame before it in its stream.
 
         Args:
-            present: True if it is of the present rather than the one that is shown.
+            frame: The frame.
+            present: True for the newest frame, while another one is shown.
         """
         last = self._last.get(present)
         new = all(frame is not one for one in self._last.values())

@@ -1,4 +1,4 @@
-"""Where to go in time: what a person types, understood."""
+"""Parses a typed time to go to."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _EDGE_NS = NS_PER_S  # a session starts a little before its first mark
 
 
 def jump_target(text: str, transport: Transport, frame: Frame) -> int:
-    """The moment that is meant, CLOCK_MONOTONIC.
+    """Return the time to go to, CLOCK_MONOTONIC.
 
     Args:
-        text: ``-30s``, ``+1m`` (from where it stands), ``14:02``, ``14:02:31.5``, ``50%``, or seconds
+        text: ``-30s``, ``+1m`` (from the current position), ``14:02``, ``14:02:31.5``, ``50%``, or seconds
             from the start.
-        transport: Where it stands and how far one can go.
-        frame: The frame shown, which knows the time of day.
+        transport: The current position and the range.
+        frame: The frame shown, for the time of day.
 
     Raises:
-        ValueError: It is no time, or lies outside; the text is for the user.
+        ValueError: Not a time, or out of range; the message is for the user.
     """
     text = text.strip()
     start, end = transport.start_ns, transport.end_ns
@@ -53,7 +53,7 @@ def jump_target(text: str, transport: Transport, frame: Frame) -> int:
 
 
 def _at_clock(of_day_ns: int, frame: Frame, start_ns: int) -> int:
-    """The first moment with that time of day that is not clearly before the start."""
+    """Return the first time with that time of day that is not clearly before the start."""
     wall = frame.wall_ns + start_ns - frame.time_ns + frame.utc_offset_s * NS_PER_S
     after = (of_day_ns - wall) % _DAY_NS
     return start_ns + (after - _DAY_NS if after >= _DAY_NS - 60 * NS_PER_S else after)

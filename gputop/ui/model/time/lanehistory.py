@@ -1,4 +1,4 @@
-"""Lanes of the last five minutes: windows of the explanation joined by the numbers of their columns."""
+"""Lanes of the last five minutes: the explanations' windows joined by column numbers."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ from gputop.analysis.answer.picture import (
 if TYPE_CHECKING:
     from gputop.analysis.answer.picture import Lanes, RangeLane, Shares
 
-KEPT_NS = 330_000_000_000  # a lane of five minutes, and what the width of the terminal rounds it up to
+KEPT_NS = 330_000_000_000  # five minutes, rounded up for the width of the terminal
 KEPT = KEPT_NS // COLUMN_NS
-MOST_LANES = 192  # those that were not reported of for longest are forgotten
+MOST_LANES = 192  # of more, those without news for longest are dropped
 
 Cells = npt.NDArray[np.int64]
 MARKS = ("marks",)
 
 
 class _Ring:
-    """The newest columns of one lane; each slot knows which column it holds."""
+    """The newest columns of one lane; each slot has the number of its column."""
 
     def __init__(self, rows: int) -> None:
         self._shares = np.zeros((KEPT, rows), np.uint8)
-        self._number = np.zeros(KEPT, np.int64)  # one more than the column's; pages that hold 0 cost nothing
+        self._number = np.zeros(KEPT, np.int64)  # the column's number + 1; untouched pages cost no memory
         self.newest = 0
 
     def put(self, first: int, shares: Shares) -> None:
@@ -54,19 +54,16 @@ class _Ring:
 
 
 class LaneHistory:
-    """All lanes, by GPU, by thread, and the marks.
-
-    What a newer explanation says of a column replaces what an older one had said: it has seen more.
-    """
+    """All lanes, by GPU and by thread, and the marks. A newer explanation replaces an older one's columns."""
 
     def __init__(self) -> None:
         self._rings: dict[Hashable, _Ring] = {}
         self.gpus: tuple[tuple[str, int], ...] = ()  # label and NVML's index
-        self.errors: tuple[float, ...] = ()  # of their estimates, as shares of the time
-        self._range_names: dict[int, list[str]] = {}  # by thread: those of the rows of its ranges
+        self.errors: tuple[float, ...] = ()  # of the GPUs' estimates, as shares of the time
+        self._range_names: dict[int, list[str]] = {}  # by thread: names of the rows of its ranges
 
     def append(self, lanes: Lanes) -> None:
-        """Join a window on."""
+        """Add a window."""
         self._put(MARKS, lanes.first, lanes.marks)
         for gpu in lanes.gpus:
             self._put(("gpu", gpu.label), lanes.first, gpu.shares)
@@ -83,13 +80,13 @@ class LaneHistory:
                 del self._rings[key]
 
     def range_names(self, tid: int) -> tuple[str, ...]:
-        """What the rows of a thread's ranges stand for; none where it was in none."""
+        """Return the names of the rows of a thread's ranges."""
         if ("ranges", tid) not in self._rings:
             return ()
         return (*self._range_names[tid], OTHER_RANGES)
 
     def _by_row(self, lane: RangeLane) -> Shares:
-        """A name keeps its row; once all are taken, the last one stands for the names that come."""
+        """Return shares by row: a name keeps its row; the last row is for names without one."""
         names = self._range_names.setdefault(lane.tid, [])
         names += [name for name in lane.names if name not in (*names, OTHER_RANGES)]
         del names[MOST_RANGES - 1 :]
@@ -104,16 +101,14 @@ class LaneHistory:
         self._rings[key].put(first, shares)
 
     def cells(self, key: tuple[Hashable, ...], first: int, count: int, group: int) -> tuple[Cells, Cells]:
-        """Several columns to a cell.
+        """Return the shares ``[rows, count]`` of cells, and the number of known columns of each.
 
         Args:
             key: ``("gpu", label)``, ``MARKS``, or of a thread ``("states", tid)``, ``("calls", tid)``,
                 ``("ranges", tid)``.
-            first: Number of the first column.
-            group: Columns in each.
-
-        Returns:
-            The shares ``[rows, count]``, and how many columns of each cell are there at all.
+            first: The number of the first column.
+            count: The number of cells.
+            group: The columns in each cell.
         """
         ring = self._rings.get(key)
         if ring is None:

@@ -1,4 +1,4 @@
-"""The line of time: where a replay or a live screen that went back stands, and what lies around it."""
+"""The time bar: the position of a replay or a paused live screen, and its landmarks."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from gputop.format import format_duration, width_of
 from gputop.playback.bookmarks import FINDING, LOSS, MARKED
 from gputop.ui.model.look import Glyphs, Line, Span, merged
 
-# sign, token; where several fall on one column, the last of these is shown
+# sign, token; of several on one column, the last is shown
 _SIGNS = {LOSS: ("~", "unknown"), FINDING: ("!", "alert"), MARKED: ("M", "value")}
 _ORDER = tuple(_SIGNS)
 
 
 @dataclass(frozen=True, slots=True)
 class TransportView:
-    """Where the screen stands in time.
+    """The position in time.
 
     Attributes:
         playing: True if time runs.
         speed: Recorded seconds per second.
-        landmarks: (time, kind) of the moments worth going to, in order.
+        landmarks: (time, kind) of the landmarks, in order.
     """
 
     playing: bool
@@ -32,11 +32,7 @@ class TransportView:
 
 
 def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
-    """``▶ playing 4x  ├──!──~~──M──●────┤ 07:12/10:00``.
-
-    Args:
-        view: Where the screen stands.
-    """
+    """Return ``▶ playing 4x  ──!──~~──M──●──── 07:12/10:00``."""
     left, length, right = _parts(view, width, glyphs)
     total = max(view.end_ns - view.start_ns, 0)
 
@@ -54,12 +50,7 @@ def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:
 
 
 def moment_at(view: TransportView, width: int, glyphs: Glyphs, x: int) -> int | None:
-    """The time that a column of the line stands for; None beside the track.
-
-    Args:
-        view: Where the screen stands.
-        x: The column.
-    """
+    """Return the time of a column of the line; None beside the track."""
     left, length, _ = _parts(view, width, glyphs)
     place = x - width_of(left)
     if not 0 <= place < length:
@@ -68,7 +59,7 @@ def moment_at(view: TransportView, width: int, glyphs: Glyphs, x: int) -> int | 
 
 
 def _parts(view: TransportView, width: int, glyphs: Glyphs) -> tuple[str, int, str]:
-    """What stands to the left of the track, the track's length, and what stands to its right."""
+    """Return the text before the track, the track's length, and the text after it."""
     sign = glyphs.play if view.playing else glyphs.pause
     word = "playing" if view.playing else "paused "
     total = max(view.end_ns - view.start_ns, 0)

@@ -1,9 +1,7 @@
-"""The timeline in blocks of colour per cause: lanes of the GPUs and of threads on one axis that ends now.
+"""The timeline: lanes of the GPUs and of threads in blocks of colour, on one axis that ends now.
 
-Keep one ``TimeBlocks`` a screen, ``append(explained)`` each explanation that is shown, and ask for
-``picture(width, height, subjects, now_ns, look)``: its lines, ``moment_ns(x)`` of each column (where a click
-goes) and how many GPUs have no room. ``now_ns`` is the time of the frame shown, live or not; ``look`` is
-``blocklanes.Look(glyphs, letters=palette.letters)``.
+``TimeBlocks.append(explained)`` adds each explanation; ``picture(width, height, subjects, now_ns, look)``
+draws.
 """
 
 from __future__ import annotations
@@ -25,16 +23,16 @@ SPANS_S = (10, 60, 300)
 _STEPS_S = (1, 2, 5, 10, 20, 60, 120)  # between two times on the axis
 _MOST_TICKS = 6
 _NOW = " now"
-_FIGURE = 14  # columns of the figure behind a lane
+_FIGURE = 14  # columns of the figure after a lane
 _LEGEND_LINES = 2
-_LEAST_LINES = 4  # beside the lanes of the GPUs: the thread, its calls, the axis, a line of the legend
-_BETWEEN = "  "  # two entries of the legend
-_EARLY_NS = 2 * NS_PER_S  # lanes of a later time than this are of no use at a moment
+_LEAST_LINES = 4  # beside the GPUs' lanes: the thread, its calls, the axis, a line of the legend
+_BETWEEN = "  "  # between two entries of the legend
+_EARLY_NS = 2 * NS_PER_S  # lanes that begin so long after a moment are not shown
 
 
 @dataclass(frozen=True, slots=True)
 class Subject:
-    """The thread that has a lane; ``gpus`` are those that its process uses, by NVML's numbers."""
+    """A thread with a lane; ``gpus`` are those of its process, by NVML's indices."""
 
     tid: int
     name: str
@@ -43,9 +41,9 @@ class Subject:
 
 @dataclass(frozen=True, slots=True)
 class VisibleColumns:
-    """The columns of time in sight: ``count`` cells of ``group`` columns from ``first`` on, at ``left``.
+    """The visible time: ``count`` cells of ``group`` columns from ``first`` on, drawn from ``left`` on.
 
-    Of a short session a cell is drawn ``repeat`` columns of the pane wide.
+    In a short session a cell is drawn ``repeat`` columns wide.
     """
 
     first: int
@@ -56,37 +54,33 @@ class VisibleColumns:
 
     @property
     def span_ns(self) -> int:
-        """How much time is in sight."""
+        """The visible time."""
         return self.count * self.group * COLUMN_NS
 
     def moment_ns(self, x: int) -> int | None:
-        """The middle of the cell in a column of the pane, CLOCK_MONOTONIC; None beside the lanes."""
+        """Return the time of the middle of a drawn cell, CLOCK_MONOTONIC; None beside the lanes."""
         cell = (x - self.left) // self.repeat
         if not 0 <= cell < self.count:
             return None
         return (2 * (self.first + cell * self.group) + self.group) * COLUMN_NS // 2
 
     def cell_of(self, time_ns: int) -> int:
-        """The cell that a moment lies in; it may be out of sight."""
+        """Return the cell of a time; it may be out of sight."""
         return (time_ns // COLUMN_NS - self.first) // self.group
 
 
 @dataclass(frozen=True, slots=True)
 class Picture:
-    """The pane: its lines, the time in sight, and how many GPUs have no room."""
+    """The drawn timeline: its lines, the visible time, and the number of GPUs without room."""
 
     lines: tuple[Line, ...]
     view: VisibleColumns
     hidden: int
 
-    def moment_ns(self, x: int) -> int | None:
-        """The moment that a click in a column means."""
-        return self.view.moment_ns(x)
-
 
 @dataclass(frozen=True, slots=True)
 class _Entry:
-    """A line with its place from the top, and how soon it leaves a low pane (the highest first)."""
+    """A line with its place from the top; in a low pane, the highest ranks are left out first."""
 
     place: tuple[int, int]
     rank: int
@@ -96,7 +90,7 @@ class _Entry:
 
 @dataclass(frozen=True, slots=True)
 class _Lane:
-    """A lane as the newest explanation tells it: its signs up to where that ends."""
+    """A lane with its signs up to the end of the newest explanation."""
 
     place: tuple[int, int]
     rank: int
@@ -106,27 +100,27 @@ class _Lane:
 
 
 class TimeBlocks:
-    """The lanes kept, and how much time is in sight.
+    """The lanes, and how much time is visible.
 
     Attributes:
-        chosen_ns: Moments that are marked apart from the others, CLOCK_MONOTONIC.
-        marked_ns: Moments that the user or an alert has marked.
+        chosen_ns: Moments of the selected finding, CLOCK_MONOTONIC.
+        marked_ns: Moments marked by the user or an alert.
     """
 
     def __init__(self) -> None:
         self._history = LaneHistory()
-        self._begin = self._end = 0  # numbers of the first column seen and the first not seen yet
+        self._begin = self._end = 0  # numbers of the first column seen, and the first not seen yet
         self._newest: object = None
-        self._panel: tuple[int, dict[str, tuple[float, float]]] = 0, {}  # of so many columns: idle by GPU
+        self._panel: tuple[int, dict[str, tuple[float, float]]] = 0, {}  # columns, and idle ranges by GPU
         self._span = 0
         self.chosen_ns: tuple[int, ...] = ()
         self.marked_ns: tuple[int, ...] = ()
         self._drawn: tuple[object, Picture] | None = None
-        self._most = 0, 0  # columns, and the most lines that one thread's picture had in them
-        self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # what was asked, its first column
+        self._most = 0, 0  # a width, and the most lines of one thread's picture in it
+        self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # a request, its first column, its lanes
 
     def append(self, explained: Explained) -> None:
-        """Join the lanes of an explanation on; the same ones again cost nothing."""
+        """Add the lanes of an explanation, unless they are known."""
         lanes = explained.lanes
         if lanes is None or lanes is self._newest:
             return
@@ -138,35 +132,37 @@ class TimeBlocks:
         self._end = max(self._end, lanes.first + lanes.columns)
 
     def zoom(self, by: int) -> None:
-        """More time in sight (1) or less (-1)."""
+        """Show more time (1) or less (-1)."""
         self._span = min(max(self._span + by, 0), len(SPANS_S) - 1)
 
     def empty(self, now_ns: int) -> bool:
-        """True if there is nothing to draw yet, or only what comes after this moment."""
+        """True if there are no lanes, or only after this moment."""
         return not self._end or self._begin * COLUMN_NS > now_ns + _EARLY_NS
 
     def wanted(self, width: int) -> int:
-        """Lines for everything there is, without a title; what was needed once stays: nothing jumps."""
+        """Return the lines of all lanes, without a title; never fewer than before, so that nothing jumps."""
         least = max(len(self._history.gpus), 1) + _LEAST_LINES
         return max(least, self._most[1]) if self._most[0] == width else least
 
     def title(self, width: int, now_ns: int) -> str:
-        """What the title says about time: ``last 10.5 s``."""
+        """Return the visible time for the title: ``last 10.5 s``."""
         return f"last {self._view(width, now_ns).span_ns / NS_PER_S:.4g} s"
 
     def picture(
         self, width: int, height: int, subjects: Sequence[Subject], now_ns: int, look: Look
     ) -> Picture:
-        """What fits of the lanes.
+        """Return the lanes that fit.
 
         Args:
-            subjects: The threads that have lanes, the selected one first; its GPUs come first.
+            width: The width in columns.
+            height: The most lines.
+            subjects: The threads with lanes, the selected one first; its GPUs come first.
             now_ns: The frame's time, CLOCK_MONOTONIC: the right end.
-            look: How it is drawn.
+            look: How lanes are drawn.
         """
         view = self._view(width, now_ns)
         key = (width, height, tuple(subjects), view, look, self.chosen_ns, self.marked_ns, self._newest)
-        if self._drawn is None or self._drawn[0] != key:  # a cell goes by less often than a frame
+        if self._drawn is None or self._drawn[0] != key:  # cells change less often than frames
             self._drawn = key, self._picture(width, height, subjects, view, look)
         return self._drawn[1]
 
@@ -186,20 +182,20 @@ class TimeBlocks:
 
     def _view(self, width: int, now_ns: int) -> VisibleColumns:
         cells = max(width - _label(width) - _FIGURE, 8)
-        now = now_ns // COLUMN_NS  # the column under way is reported when it is whole
+        now = now_ns // COLUMN_NS  # without the incomplete column
         wanted = SPANS_S[self._span] * NS_PER_S // COLUMN_NS
         if not self._span:
-            wanted = min(wanted, max(now - self._begin, 1))  # of a short session all of the width
+            wanted = min(wanted, max(now - self._begin, 1))  # a short session fills the width
         group, repeat = -(-wanted // cells), max(cells // wanted, 1)
         count = cells // repeat
-        # a cell holds the same columns however time goes on, so that nothing flickers
+        # cells have fixed columns, so that nothing flickers
         return VisibleColumns((-(-now // group) - count) * group, count, group, _label(width), repeat)
 
     def _cells(self, key: tuple[object, ...], view: VisibleColumns) -> tuple[Cells, Cells]:
         return self._history.cells(key, view.first, view.count, view.group)
 
     def _entries(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Entry]:
-        """The lanes with their axis. They are looked at once an explanation: then the cells only move on."""
+        """Return the lanes with their axis, made once per explanation; then the cells only move."""
         wanted = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._newest
         cells = view.first - self._looked[1]
         if self._looked[0] != wanted or not 0 <= cells < view.count * view.group:
@@ -221,7 +217,7 @@ class TimeBlocks:
             shares, known = self._cells(("gpu", label), view)
             columns, panel = self._panel
             ends = blocklanes.idle_range(shares, known, self._history.errors[place])
-            if int(known.sum()) == columns:  # no other time is in sight than that of the panel
+            if int(known.sum()) == columns:  # the visible time is the panel's
                 ends = panel.get(label, ends)
             figure = f"idle {range_text(*ends, look.glyphs)}" if ends is not None else "-"
             signs = blocklanes.gpu_signs(shares, known, look)[:known_cells]
@@ -248,7 +244,7 @@ class TimeBlocks:
 
 
 def _entry(lane: _Lane, gone: int, later: Sign, view: VisibleColumns, look: Look) -> _Entry:
-    """A lane of which some cells have gone out of sight at the left; new ones are not explained yet."""
+    """Return a lane after ``gone`` cells have moved out at the left; new ones are not explained yet."""
     signs = lane.signs[gone:]
     following = later if lane.figure else blocklanes.NO_MARK
     signs += [following] * (view.count - len(signs))
@@ -260,13 +256,13 @@ def _entry(lane: _Lane, gone: int, later: Sign, view: VisibleColumns, look: Look
 
 
 def _share(word: str, shares: Cells, known: Cells) -> str:
-    """The part of the time that is known: ``CPU 30 %``."""
+    """Return a share of the known time: ``CPU 30 %``."""
     whole = int(known.sum()) * WHOLE
     return f"{word} {format_percent(100 * int(shares.sum()) / whole)} %" if whole else "-"
 
 
 def _axis(view: VisibleColumns, look: Look) -> Line:
-    """The scale: how long ago; its right end is now."""
+    """Return the axis, which ends now."""
     step = next(step for step in _STEPS_S if step * NS_PER_S * _MOST_TICKS >= view.span_ns)
     cells = list(look.glyphs.rule * view.count * view.repeat)
     cells[-len(_NOW) :] = _NOW
@@ -279,7 +275,7 @@ def _axis(view: VisibleColumns, look: Look) -> Line:
 
 
 def _legend_rows(signs: Sequence[Sign], width: int) -> list[Line]:
-    """The legend in as many lines as it needs, two at most."""
+    """Return the legend in one or two lines."""
     rows: list[list[Span]] = [[(" ", "")]]
     for entry in blocklanes.legend(signs):
         full = line_width(rows[-1]) + line_width(entry) > width
@@ -290,5 +286,5 @@ def _legend_rows(signs: Sequence[Sign], width: int) -> list[Line]:
 
 
 def _label(width: int) -> int:
-    """Columns of the name of a lane."""
+    """Return the columns of a lane's name."""
     return 8 if width < 60 else 12 if width < 110 else 18
