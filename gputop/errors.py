@@ -29,7 +29,7 @@ USAGE, FAILURE = 2, 1  # exit statuses
 
 
 class GputopError(Exception):
-    """gputop cannot do what was requested; the text says what happened, why, and what to do.
+    """gputop cannot do what was requested; the text has the reason and the next step.
 
     Attributes:
         status: The exit status of a command that ends with it.

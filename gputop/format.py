@@ -1,7 +1,7 @@
-"""Numbers and names as a person reads them: pure functions, the only place where units become text.
+"""Formats numbers, units and names: pure functions, the only place where units become text.
 
-Every number fits into six columns, so that a table can give each figure a fixed width. ``None`` is
-``-``: a figure that cannot be known is never shown as zero.
+Every number fits into six columns, the fixed width of a table's figure. ``None``, unknown, is ``-``, never
+zero.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import lru_cache
 from rich.cells import cell_len
 
 NS_PER_S = 1_000_000_000
-# The full block is left out: it would melt into the line above.
+# without the full block, which would touch the line above
 SPARKS = " ▁▂▃▄▅▆▇"
 SPARKS_ASCII = " .:-=+*#"
-# Invisible, unassigned, or able to move, hide or combine what stands beside them: shown as escapes.
+# Unicode categories shown as escapes: invisible, unassigned, or changing their neighbours
 _HIDDEN = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp", "Mn", "Me", "Mc"})
 _TIME_UNITS = (
     (1_000, 1, "ns"),
@@ -29,16 +29,12 @@ _LONG_TIME_UNITS = (("m", 60), ("h", 3_600), ("d", 86_400))
 
 
 def _three_digits(value: float) -> str:
-    """The value (< 1000) with about three significant digits and at most one decimal."""
+    """Return a value below 1000 with about three significant digits and at most one decimal."""
     return f"{value:.1f}" if value < 99.95 else f"{value:.0f}"
 
 
 def format_ns(ns: float | None) -> str:
-    """A duration in at most six columns: ``999ns``, ``5.0us``, ``41.0ms``, ``1.25s``, ``17m``.
-
-    Args:
-        ns: The duration in nanoseconds, ``None`` when it is not known.
-    """
+    """Return a duration in at most six columns: ``999ns``, ``5.0us``, ``41.0ms``, ``1.25s``, ``17m``."""
     if ns is None or not math.isfinite(ns):
         return "-"
     if ns < 1_000:
@@ -55,7 +51,7 @@ def format_ns(ns: float | None) -> str:
 
 
 def format_joules(joules: float | None) -> str:
-    """An energy: ``0.4 J``, ``512 J``, ``1.2 kJ``, ``3.1 MJ``."""
+    """Return an energy: ``0.4 J``, ``512 J``, ``1.2 kJ``, ``3.1 MJ``."""
     if joules is None or not math.isfinite(joules):
         return "-"
     power = 0 if joules < 999.5 else 1 if joules < 999.5e3 else 2
@@ -64,7 +60,7 @@ def format_joules(joules: float | None) -> str:
 
 
 def format_hours(hours: float | None) -> str:
-    """GPU hours, which never become days: ``41.0ms``, ``17m``, ``2.5h``, ``1,204h``."""
+    """Return GPU hours, without days: ``41.0ms``, ``17m``, ``2.5h``, ``1,204h``."""
     if hours is None or not math.isfinite(hours):
         return "-"
     if hours < 1:
@@ -73,7 +69,7 @@ def format_hours(hours: float | None) -> str:
 
 
 def format_count(count: float | None) -> str:
-    """A count or a rate in at most five columns: ``0``, ``3.2``, ``999``, ``8.1k``, ``402k``, ``1.2M``."""
+    """Return a count or a rate in at most five columns: ``0``, ``3.2``, ``999``, ``8.1k``, ``1.2M``."""
     if count is None or not math.isfinite(count):
         return "-"
     if count < 999.5:
@@ -86,17 +82,17 @@ def format_count(count: float | None) -> str:
 
 
 def format_times(count: int) -> str:
-    """How often: ``once``, ``69 times``, ``8.1k times``."""
+    """Return ``once``, ``69 times``, ``8.1k times``."""
     return "once" if count == 1 else f"{format_count(count)} times"
 
 
 def format_counted(count: int, noun: str) -> str:
-    """A count with its noun, whose plural ends in s: ``1 session``, ``8.1k sessions``."""
+    """Return a count with its noun, whose plural ends in s: ``1 session``, ``8.1k sessions``."""
     return f"{format_count(count)} {noun}{'' if count == 1 else 's'}"
 
 
 def format_bytes(size: float | None) -> str:
-    """A size in at most six columns, units of 1024: ``512B``, ``1.5K``, ``61.0G``."""
+    """Return a size in at most six columns, in units of 1024: ``512B``, ``1.5K``, ``61.0G``."""
     if size is None or not math.isfinite(size):
         return "-"
     if size < 1_000:
@@ -109,7 +105,7 @@ def format_bytes(size: float | None) -> str:
 
 
 def format_percent(percent: float | None) -> str:
-    """A percentage without its sign, in at most five columns: ``0``, ``0.4``, ``12``, ``1600``."""
+    """Return a percentage without its sign, in at most five columns: ``0``, ``0.4``, ``12``, ``1600``."""
     if percent is None or not math.isfinite(percent):
         return "-"
     if percent < 0.05:
@@ -118,19 +114,19 @@ def format_percent(percent: float | None) -> str:
 
 
 def format_watts(milliwatts: int | None) -> str:
-    """Power: ``212W``."""
+    """Return a power: ``212W``."""
     return "-" if milliwatts is None else f"{milliwatts / 1_000:.0f}W"
 
 
 def format_duration(ns: int) -> str:
-    """A position in time: ``02:11``, ``1:02:11``."""
+    """Return a position in time: ``02:11``, ``1:02:11``."""
     seconds = max(ns, 0) // NS_PER_S
     hours, rest = divmod(seconds, 3_600)
     return f"{hours}:{rest // 60:02d}:{rest % 60:02d}" if hours else f"{rest // 60:02d}:{rest % 60:02d}"
 
 
 def format_clock(wall_ns: int, utc_offset_s: int, *, millis: bool = False) -> str:
-    """The time of day of an instant in the zone of the machine that was observed: ``14:02:31.250``."""
+    """Return the time of day in the zone of the observed machine: ``14:02:31.250``."""
     total_ms = wall_ns // 1_000_000 + utc_offset_s * 1_000
     seconds = total_ms // 1_000 % 86_400
     text = f"{seconds // 3_600:02d}:{seconds // 60 % 60:02d}:{seconds % 60:02d}"
@@ -139,11 +135,9 @@ def format_clock(wall_ns: int, utc_offset_s: int, *, millis: bool = False) -> st
 
 @lru_cache(maxsize=8_192)
 def escape_text(text: str, *, ascii_only: bool = False) -> str:
-    """Text from outside, harmless to a terminal: one line, nothing invisible, no control characters.
+    """Return text from outside, escaped for a terminal: one line, no invisible or control characters.
 
-    Args:
-        text: A process name, a command line, the name of a GPU, a line of output.
-        ascii_only: True if everything beyond ASCII becomes ``?`` too.
+    With ``ascii_only`` all non-ASCII characters become ``?``.
     """
     if text.isascii() and text.isprintable():
         return text
@@ -162,13 +156,14 @@ def _escape_char(char: str, ascii_only: bool) -> str:
 
 
 def width_of(text: str) -> int:
-    """How many columns of a terminal the (escaped) text takes."""
+    """Return the width of an escaped text in columns."""
     return len(text) if text.isascii() else cell_len(text)
 
 
 def brief(text: str, width: int) -> str:
-    """A title without what stands in brackets at its end, where all of it has no room; then without its
-    subject, which most titles of waits share. With a width of 0 only what stands in brackets goes.
+    """Return a title without its final brackets if it does not fit, then without the usual subject of waits.
+
+    With a width of 0 only the brackets are removed.
     """
     head, bracket, _rest = text.rpartition(" (")
     if bracket and text.endswith(")") and width_of(text) > width:
@@ -179,7 +174,7 @@ def brief(text: str, width: int) -> str:
 
 
 def clip(text: str, width: int, ellipsis: str = "…") -> str:
-    """The text cut to ``width`` columns; what was cut is marked by the ellipsis."""
+    """Return the text cut to ``width`` columns, with an ellipsis."""
     if width <= 0:
         return ""
     if width_of(text) <= width:
@@ -199,7 +194,7 @@ def clip(text: str, width: int, ellipsis: str = "…") -> str:
 
 
 def clip_place(place: str, width: int, ellipsis: str = "…") -> str:
-    """``file.py:12`` cut to ``width`` columns: the name of the file is cut, its line stays."""
+    """Return ``file.py:12`` cut to ``width`` columns: the file's name is cut, not the line."""
     file, colon, line = place.rpartition(":")
     rest = colon + line
     if not file or width_of(place) <= width or width_of(rest) >= width:
@@ -208,19 +203,19 @@ def clip_place(place: str, width: int, ellipsis: str = "…") -> str:
 
 
 def fit(text: str, width: int, *, right: bool = False, ellipsis: str = "…") -> str:
-    """The text in exactly ``width`` columns: cut or padded on the side away from its alignment."""
+    """Return the text in exactly ``width`` columns, cut or padded."""
     text = clip(text, width, ellipsis)
     padding = " " * (width - width_of(text))
     return padding + text if right else text + padding
 
 
 def sparkline(values: Sequence[int | None], width: int, *, ascii_only: bool = False) -> str:
-    """The newest ``width`` values on the fixed scale 0 to 100, oldest left; a gap (``None``) is ``·``."""
+    """Return the newest ``width`` values on a scale of 0 to 100, oldest left; a gap (``None``) is ``·``."""
     glyphs, gap = (SPARKS_ASCII, "?") if ascii_only else (SPARKS, "·")
     newest = values[-width:] if width > 0 else ()
     last = len(glyphs) - 1
     text = "".join(
-        # The lowest bar for zero: an idle GPU differs from one of which nothing is known.
+        # the lowest bar for zero, which differs from unknown
         gap if value is None else glyphs[max(1, min(last, math.ceil(value / 100 * last)))]
         for value in newest
     )
@@ -228,14 +223,14 @@ def sparkline(values: Sequence[int | None], width: int, *, ascii_only: bool = Fa
 
 
 def bar(fraction: float | None, width: int, *, ascii_only: bool = False) -> tuple[str, str]:
-    """The filled and the empty part of a bar of ``width`` columns."""
+    """Return the filled and the empty part of a bar of ``width`` columns."""
     full, empty = ("#", ".") if ascii_only else ("━", "─")
     filled = 0 if fraction is None else round(min(max(fraction, 0.0), 1.0) * width)
     return full * filled, empty * (width - filled)
 
 
 def used_range(histograms: Sequence[Sequence[int]]) -> tuple[int, int]:
-    """The first bucket used and the first one after the last used, over all histograms; (0, 0) when empty."""
+    """Return the range of used buckets over all histograms, end exclusive; (0, 0) without any."""
     used = [index for histogram in histograms for index, count in enumerate(histogram) if count]
     return (min(used), max(used) + 1) if used else (0, 0)
 
@@ -243,12 +238,12 @@ def used_range(histograms: Sequence[Sequence[int]]) -> tuple[int, int]:
 def histogram_bars(
     histogram: Sequence[int], used: tuple[int, int], width: int, *, ascii_only: bool = False
 ) -> str:
-    """One glyph for each bucket in ``used``, as high as its share of the fullest.
+    """Return a glyph for each bucket in ``used``, as high as its share of the fullest.
 
     Args:
         histogram: Counts by power-of-two bucket.
-        used: The buckets shown, the same for all rows of a table so that they line up.
-        width: The columns there are; neighbouring buckets are added up when there are more buckets.
+        used: The buckets to show, equal for all rows of a table.
+        width: The columns; with more buckets, neighbours are summed.
         ascii_only: Draw with ASCII.
     """
     first, end = used

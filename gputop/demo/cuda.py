@@ -1,4 +1,4 @@
-"""Enough of the CUDA runtime, through ctypes, to write workloads as PyTorch makes them."""
+"""The CUDA runtime by ctypes, as far as the demo programs need it."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Kernel:
 
 
 class Cuda:
-    """The runtime library by its soname, as programs that are linked to it find it."""
+    """The runtime library, loaded by its soname like a linked library."""
 
     def __init__(self) -> None:
         self._runtime = ctypes.CDLL("libcudart.so.12")

@@ -1,4 +1,4 @@
-"""Helper processes of workloads: forked before CUDA starts, as a DataLoader's should be."""
+"""Worker processes of demo programs, forked before CUDA starts, like a DataLoader's."""
 
 from __future__ import annotations
 
@@ -17,20 +17,20 @@ _PR_SET_PDEATHSIG, _PR_SET_NAME = 1, 15
 
 
 def name_thread(name: str) -> None:
-    """Show as the calling thread's name."""
+    """Set the calling thread's name."""
     ctypes.CDLL(None).prctl(_PR_SET_NAME, name.encode()[:15], 0, 0, 0)
 
 
 @dataclass(frozen=True, slots=True)
 class Worker:
-    """One helper, and the end of a pipe to it."""
+    """A worker process, and a pipe to it."""
 
     process: ForkProcess
     pipe: Connection
 
 
 def fork_workers(count: int, work: Callable[[int, Connection], None]) -> list[Worker]:
-    """Start ``work(number, its end of a pipe)`` in processes that end with their parent."""
+    """Start ``work(number, pipe)`` in processes that end with their parent."""
     context = get_context("fork")
     workers: list[Worker] = []
     for number in range(count):

@@ -23,12 +23,12 @@ Sampler = Callable[[], Indices]
 
 
 class Workers:
-    """``num_workers=count``: processes that put batches into shared memory and say so through a pipe."""
+    """``num_workers=count``: processes that put batches into shared memory and report by a pipe."""
 
     def __init__(
         self, count: int, get: Get, sampler: Sampler, shape: tuple[int, int], init: Callable[[], None]
     ) -> None:
-        """Fork the workers and asks them for their first batches."""
+        """Fork the workers and request their first batches."""
         self._get, self._sampler, self._init = get, sampler, init
         size = 4 * _PREFETCH * math.prod(shape)
         self._slots = [

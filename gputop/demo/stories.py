@@ -1,4 +1,4 @@
-"""The workloads by name; healthy and the storm live here, the others beside."""
+"""The demo programs by name; healthy and storm are here, the others beside."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _short_slices() -> None:
 
 
 def _disturb(_number: int, _pipe: Connection) -> None:
-    """Wake up very often for very little: each wakeup takes the CPU from the running thread."""
+    """Wake up often for little work: each wakeup preempts the running thread."""
     _short_slices()
     while True:
         time.sleep(0.003)

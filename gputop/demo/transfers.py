@@ -1,4 +1,4 @@
-"""Workloads that move tensors between host and device for no good reason, and the same without."""
+"""Demo programs with needless copies between host and device, and the same without."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _TENSORS, _NUMBERS = 160, 512  # tensors of a step, and numbers in each
 
 
 def _model(count: int, ns: int) -> list[Kernel]:
-    """Many launches of one kernel: the first of each takes its time."""
+    """Return many launches of one kernel that lasts ``ns``."""
     return [Kernel(ns)] * count
 
 

@@ -28,7 +28,7 @@ class NativeLog:
         self._lines = 0
 
     def __enter__(self) -> NativeLog:
-        """Point 1 and 2 at the file and give Textual the terminal under another number."""
+        """Redirect 1 and 2 to the file; Textual gets a copy of the terminal's descriptor."""
         for stream in self._streams:
             if stream is not None:
                 stream.flush()
@@ -49,7 +49,7 @@ class NativeLog:
             os.close(saved)
         self._saved = []
         if self._terminal is not None:
-            with suppress(OSError):  # the terminal has gone, and takes nothing any more
+            with suppress(OSError):  # the terminal is gone
                 self._terminal.close()
 
     def count(self) -> int:

@@ -148,7 +148,7 @@ def _vague(gpu: GpuIdle) -> bool:
 
 
 def all_idle_text(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> str:
-    """All GPUs in one figure: their mean range, or their mean estimate where that range says little."""
+    """Return one figure for all GPUs: their mean range, or their mean estimate if that range is vague."""
     shares, count = [gpu.about for gpu in gpus if gpu.about is not None], len(gpus)
     low, high = sum(gpu.proved for gpu in gpus) / count, sum(gpu.high for gpu in gpus) / count
     if high - low > WIDE and len(shares) == count:
