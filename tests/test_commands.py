@@ -99,6 +99,20 @@ def test_help_takes_80_columns_at_most(columns: str, monkeypatch: pytest.MonkeyP
     assert [line for text in shown for line in text.splitlines() if len(line) > 80] == []
 
 
+def test_a_default_that_the_help_names_is_the_default() -> None:
+    named = 0
+    for name in (LIVE, *TABLE):
+        for each in parsers(cli.parser_of(name, cli.command_named(name))):
+            for action in each._actions:
+                shown = re.search(r"\((\d+(?:\.\d+)?)([MG]?)\)", action.help or "")
+                default = each.get_default(action.dest)
+                if shown and isinstance(default, int | float):
+                    named += 1
+                    unit = {"": 1, "M": 1 << 20, "G": 1 << 30}[shown[2]]
+                    assert default == float(shown[1]) * unit, f"gputop {name}: {action.option_strings}"
+    assert named > 20
+
+
 def test_every_command_is_listed_once_with_a_gap_before_its_purpose() -> None:
     rows = [row for group in GROUPS.values() for row in group]
     assert {row for row in rows if row.module} == set(TABLE.values())

@@ -155,11 +155,15 @@ def add_as_root(parser: ArgumentParser | _ArgumentGroup) -> None:
     )
 
 
-def add_probes(parser: ArgumentParser) -> None:
+def add_probes(parser: ArgumentParser, rate_hz: float = 4.0) -> None:
     parser.set_defaults(inside=False)
     group = parser.add_argument_group("how to observe")
     group.add_argument(
-        "--rate", type=bounded(0.5, 20, "Hz"), default=4.0, metavar="HZ", help="frames per second (4)"
+        "--rate",
+        type=bounded(0.5, 20, "Hz"),
+        default=rate_hz,
+        metavar="HZ",
+        help=f"frames per second ({rate_hz:g})",
     )
     group.add_argument(
         "--ring",
@@ -173,7 +177,7 @@ def add_probes(parser: ArgumentParser) -> None:
         dest="lines",
         choices=STACKS,
         help="CUDA calls whose stack and source line are recorded: all, slow ones such as syncs, copies and "
-        "allocations (default), or none (off: default of --once without --record)",
+        "allocations (default), or none (off: the default with --once, without --record)",
     )
     group.add_argument(  # its former name
         "--lines", type=_stacks, choices=STACKS, help=argparse.SUPPRESS

@@ -23,7 +23,9 @@ _READ_S, _POLL_S = 0.25, 0.005
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("act", choices=_ACTS, help="begin or end a range, or mark a moment")
-    parser.add_argument("name", metavar="NAME", type=_name, help=f"at most {LONGEST_NAME} characters")
+    parser.add_argument(
+        "name", metavar="NAME", type=_name, help=f"the name, at most {LONGEST_NAME} characters"
+    )
     parser.add_argument(
         "--pid",
         type=int,

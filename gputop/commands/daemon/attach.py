@@ -96,7 +96,7 @@ def _screen(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Show the screen over your own processes with the daemon's data (gputop serve), without "
+    description="Show the screen over your own processes, as observed by the daemon (gputop serve), without "
     "privileges. It cannot send signals.",
     add_arguments=add_arguments,
     run=attach,

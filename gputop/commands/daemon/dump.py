@@ -69,7 +69,8 @@ def dump(options: argparse.Namespace) -> int:
 
 
 COMMAND = Command(
-    description="Write the daemon's last minutes (gputop serve) of your own processes to a recording.",
+    description="Write the last minutes of your own processes, as observed by the daemon (gputop serve), to "
+    "a recording.",
     add_arguments=add_arguments,
     run=dump,
 )

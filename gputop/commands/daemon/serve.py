@@ -124,8 +124,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--stop", action="store_true", help="stop the running daemon and remove its probes")
     parser.add_argument("--off", dest="stop", action="store_true", help=argparse.SUPPRESS)  # its former name
     parser.add_argument("--simgpu", action="store_true", help="use the simulated GPU's NVML")
-    add_probes(parser)
-    parser.set_defaults(rate=1.0)
+    add_probes(parser, rate_hz=1.0)
 
 
 def _place(text: str) -> tuple[str, int]:

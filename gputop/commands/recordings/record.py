@@ -76,7 +76,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         action="store_true",
         help="write pseudonyms for host, users, paths, command lines and unwatched processes",
     )
-    add_duration(parser, 1e9, "stop recording after S seconds; CMD goes on")
+    add_duration(parser, 1e9, "stop recording after S seconds; CMD keeps running")
     parser.add_argument(
         "--max-size",
         type=size,
