@@ -59,7 +59,7 @@ class GputopApp(Host):
     CSS_PATH = "gputop.tcss"
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("question_mark,f1", "help", "Help", key_display="?", tooltip="this page"),
-        Binding("q", "close", "Quit", tooltip="close the page that is open, else quit"),
+        Binding("q", "close", "Quit", tooltip="close the page, or quit"),
         quiet_key("exclamation_mark", "problems", "Problems", "missing data and its reasons, in full"),
         quiet_key("x", "export", "Export", "save the frame as JSON in this directory"),
         quiet_key(

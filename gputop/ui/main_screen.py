@@ -39,7 +39,7 @@ class MainScreen(TimeScreen):
     ]  # fmt: skip
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("w", "why", "Why", tooltip="why the GPU waits: all findings and their chains"),
-        Binding("s", "source", "Source", tooltip="show the Python line that makes the calls in its file"),
+        Binding("s", "source", "Source", tooltip="open the source line that makes the calls"),
         quiet_key(
             "escape,backspace",
             "back",

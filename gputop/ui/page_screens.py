@@ -156,7 +156,7 @@ class WhyPage(Page):
         quiet_key("tab", "moment(1)", "Moment", "its next worst moment"),
         quiet_key("shift+tab", "moment(-1)", "Moment", "its previous worst moment"),
         Binding("enter", "go", "Go there", tooltip="go to the selected moment"),
-        Binding("s", "source", "Source", tooltip="show the finding's line in its file"),
+        Binding("s", "source", "Source", tooltip="open the finding's source line"),
         quiet_key("w", "back", "Back", "close this page"),
     ]
 

@@ -38,9 +38,9 @@ class Details(Vertical):
 
     BINDINGS: ClassVar[list[BindingType]] = [
         quiet_key("tab", "turn(1)", "Next pane", "the next tab, then the next pane"),
-        quiet_key("shift+tab", "turn(-1)", "Pane before", "the tab before, then the pane before"),
+        quiet_key("shift+tab", "turn(-1)", "Previous pane", "the previous tab, then the previous pane"),
         quiet_key("right", "turn(1)", "Next tab", "the next tab"),
-        quiet_key("left", "turn(-1)", "Tab before", "the tab before"),
+        quiet_key("left", "turn(-1)", "Previous tab", "the previous tab"),
     ]
 
     def __init__(self, view: View) -> None:
