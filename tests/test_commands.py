@@ -102,10 +102,10 @@ def test_help_takes_80_columns_at_most(columns: str, monkeypatch: pytest.MonkeyP
 def test_a_default_that_the_help_names_is_the_default() -> None:
     named = 0
     for name in (LIVE, *TABLE):
-        for each in parsers(cli.parser_of(name, cli.command_named(name))):
-            for action in each._actions:
+        for parser in parsers(cli.parser_of(name, cli.command_named(name))):
+            for action in parser._actions:
                 shown = re.search(r"\((\d+(?:\.\d+)?)([MG]?)\)", action.help or "")
-                default = each.get_default(action.dest)
+                default = parser.get_default(action.dest)
                 if shown and isinstance(default, int | float):
                     named += 1
                     unit = {"": 1, "M": 1 << 20, "G": 1 << 30}[shown[2]]
