@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from gputop.process import event_loop
+from gputop.process import textual_app
 
 
 class Knot:
@@ -35,15 +35,15 @@ def old_garbage() -> weakref.ref[Knot]:
 
 @pytest.mark.slow
 def test_what_was_left_is_looked_at_when_the_program_says_so() -> None:
-    event_loop.leave_old()
+    textual_app.freeze_old_objects()
     left = old_garbage()
     gc.collect(1)  # as Python does by itself
     assert left() is not None
-    event_loop.collect_old()
+    textual_app.collect_old_objects()
     assert left() is None
 
 
 def test_where_nothing_was_left_python_alone_looks() -> None:
     left = old_garbage()
-    event_loop.collect_old()
+    textual_app.collect_old_objects()
     assert left() is not None

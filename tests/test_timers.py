@@ -12,7 +12,7 @@ import pytest
 from textual import events
 from textual.geometry import Size
 
-from gputop.process.event_loop import SureTimers
+from gputop.process.textual_app import SureTimers
 
 
 @pytest.fixture

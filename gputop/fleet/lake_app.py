@@ -19,7 +19,7 @@ from textual.widgets import DataTable, Footer, Static
 from gputop.errors import GputopError
 from gputop.fleet.browse import Lake, Late, Recorded, SessionGroup, why_not
 from gputop.format import NS_PER_S, clip, escape_text, format_count, format_hours, format_ns, width_of
-from gputop.process.event_loop import SureTimers
+from gputop.process.textual_app import SureTimers
 
 _LOG = logging.getLogger(__name__)
 _HOUR: Final = 3_600 * NS_PER_S

@@ -1,1 +1,1 @@
-"""How gputop runs as a process: whom it trusts, what it starts, what it says where."""
+"""gputop as a process: trust in paths, child processes, signals, terminal, standard streams, errors."""

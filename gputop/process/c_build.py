@@ -21,19 +21,19 @@ class BuildError(GputopError):
 
 
 def cache_root() -> Path:
-    """Where what is built is kept: root's in one place for everybody, each user's own elsewhere."""
+    """Return the cache of built libraries: one for all users if root's, else the user's own."""
     if os.geteuid() == 0:
         return ROOT_CACHE
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "gputop"
 
 
 def ensure_built(name: str, what: str, make: Callable[[Path, Path], None]) -> Path:
-    """The folder of some libraries, which are built unless they are there.
+    """Return the folder of some libraries, built first if needed.
 
     Args:
-        name: Of the folder: another one for whatever else goes into them.
-        what: What they are for, as the first words of a sentence.
-        make: Builds them with ``compile_c``, given a folder to work in and the one that takes them.
+        name: Name of the folder; it must differ for different contents.
+        what: Purpose of the libraries, as the first words of an error message.
+        make: Builds them with ``compile_c``, from a work folder into an output folder.
 
     Raises:
         BuildError: There is no compiler, or no safe place.
@@ -52,18 +52,18 @@ def ensure_built(name: str, what: str, make: Callable[[Path, Path], None]) -> Pa
 
 
 def compile_c(what: str, output: Path, *arguments: str) -> None:
-    """Runs the C compiler, without root's environment.
+    """Run the C compiler, without root's environment.
 
     Args:
         what: As of ``ensure_built``.
         output: The library.
-        arguments: All others.
+        arguments: Further arguments of the compiler.
 
     Raises:
-        BuildError: There is none, or it does not compile.
+        BuildError: There is no compiler, or compilation fails.
     """
     folders, environment = os.environ.get("PATH", os.defpath), None
-    if os.geteuid() == 0:  # of root's environment it would take further programs and headers
+    if os.geteuid() == 0:  # root's environment could add programs and headers
         folders = trusted_path(folders)
         environment = {"PATH": folders}
     compiler = shutil.which("cc", path=folders)
@@ -75,13 +75,13 @@ def compile_c(what: str, output: Path, *arguments: str) -> None:
         error = " | ".join(result.stderr.strip()[-2000:].splitlines())
         raise BuildError(
             f"{what} does not build; is the C library's development part there "
-            f"(apt-get install gcc libc6-dev)? It said: {error}"
+            f"(apt-get install gcc libc6-dev)? The compiler's error: {error}"
         )
     output.chmod(0o755)
 
 
 def _build(target: Path, make: Callable[[Path, Path], None]) -> None:
-    """Builds beside the target and renames, so that no process sees half of it."""
+    """Build beside the target and rename, so that no process sees half of it."""
     root = target.parent
     if not root.is_dir():
         root.mkdir(parents=True, exist_ok=True)
@@ -100,7 +100,7 @@ def _build(target: Path, make: Callable[[Path, Path], None]) -> None:
 
 
 def _check_owner(directory: Path) -> None:
-    """Refuses a place where another user could put code that this user then loads."""
+    """Raise BuildError if another user could put code there that this user then loads."""
     trusted = {0, os.geteuid()}
     directory = directory.resolve()
     insists = os.geteuid() == 0  # a user's own groups, and where home lies, are that user's business

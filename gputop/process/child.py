@@ -1,4 +1,4 @@
-"""Starts the command that is to be watched, as the user behind sudo, and not before it is watched."""
+"""Starts the observed command as the user behind sudo, and only after its probes are attached."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ NOT_EXECUTABLE, NOT_FOUND = 126, 127  # exit statuses of a shell
 
 
 class ChildError(Exception):
-    """The command could not be started; ``status`` is what a shell would exit with."""
+    """The command could not be started; ``status`` is a shell's exit status for this."""
 
     def __init__(self, message: str, status: int) -> None:
         super().__init__(message)
@@ -32,7 +32,7 @@ class ChildError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Identity:
-    """Whom the command runs as."""
+    """The user that the command runs as."""
 
     uid: int
     gid: int
@@ -41,7 +41,7 @@ class Identity:
 
 
 def behind_sudo() -> Identity | None:
-    """The user who called sudo, or None without sudo."""
+    """Return the user who called sudo, or None without sudo."""
     if os.geteuid() != 0:
         return None
     try:
@@ -53,19 +53,18 @@ def behind_sudo() -> Identity | None:
 
 
 class Child:
-    """A command that waits for ``release`` before it becomes itself.
+    """A command that waits for ``release`` before it is executed.
 
-    It is forked early, while gputop is small and has one thread; its number is known and watched before
-    its first instruction. It leads a session of its own and has nothing of our terminal: it may be another
-    user's, and could type into ours.
+    It is forked early, while gputop is small and has one thread, so its pid is known and observed before its
+    first instruction. It leads its own session and has no access to gputop's terminal: it may run as another
+    user, and could type into that terminal.
 
     Args:
         command: Program and arguments.
         environment: Its environment.
-        identity: Whom it runs as; None: as gputop.
-        output: Descriptor for its standard output and error; None: it has ours. With an output its standard
-            input is /dev/null, as it is where our output goes to a pager and our input is the terminal. For
-            those that are a terminal it gets a terminal of its own, relayed to it.
+        identity: The user it runs as; None: gputop's.
+        output: Descriptor for its standard output and error, with /dev/null as standard input (for a
+            pager); None: gputop's own. Streams that are a terminal become one of its own, relayed to ours.
     """
 
     def __init__(
@@ -82,7 +81,7 @@ class Child:
         self.terminal: ChildTerminal | None = None  # its own terminal, or None
         deaf = output is not None or _in_pipeline()
         terminals = ours((output,) if output is not None else (1, 2) if deaf else (1, 2, 0))
-        if terminals:  # first of all: what is opened below is none of the relay's business
+        if terminals:  # first: the relay must not inherit descriptors opened below
             owner = identity.uid if identity else None
             self.terminal = ChildTerminal(reads=0 in terminals, shown=terminals[0], owner=owner)
         gate_read, self._gate = os.pipe()
@@ -99,7 +98,7 @@ class Child:
         os.close(report_write)
 
     def release(self) -> None:
-        """Lets the command start.
+        """Execute the command.
 
         Raises:
             ChildError: It cannot be executed.
@@ -117,38 +116,38 @@ class Child:
             raise ChildError(f"cannot run {self.command[0]}: {reason}", int(status))
 
     def discard(self) -> None:
-        """Ends the command before it was released."""
+        """End the command before its release."""
         with contextlib.suppress(OSError):
             os.close(self._gate)
         self.wait()
 
     def poll(self) -> int | None:
-        """Exit status if it has ended: 128 + number for a signal."""
+        """Return the exit status if it has ended (128 + number for a signal), else None."""
         if self._status is None:
             self._reap(os.WNOHANG)
         return self._status
 
     @property
     def name(self) -> str:
-        """Its first words, for sentences."""
+        """The first words of the command, for messages."""
         words = " ".join(self.command[:3])
         return words if len(words) <= _LONGEST_NAME else f"{words[:_LONGEST_NAME]} …"
 
     def ends_within(self, seconds: float) -> bool:
-        """Whether it has ended, or does so within that time."""
+        """True if it has ended, or does so within that time."""
         until = time.monotonic() + seconds
         while self.poll() is None and time.monotonic() < until:
             time.sleep(_POLL_S)
         return self.poll() is not None
 
     def outcome(self) -> str:
-        """How it ended, and after how long; "" while it runs, and where it could not be executed."""
+        """Return how it ended and after how long; "" while it runs, or if it could not be executed."""
         if self.poll() is None or self._refused:
             return ""
         return f"{self.name} {end_text(self._raw)} after {self._ended - self._started:.1f} s"
 
     def wait(self) -> int:
-        """Waits for its end; returns the exit status."""
+        """Wait for its end and return the exit status."""
         while self._status is None:
             self._reap(0)
         return self._status
@@ -157,7 +156,7 @@ class Child:
         try:
             pid, raw = os.waitpid(self.pid, options)
         except ChildProcessError:
-            self._status = 1  # another process reaped it: the status is not known
+            self._status = 1  # another process reaped it: the status is unknown
             return
         if pid:
             self._raw, self._ended = raw, time.monotonic()
@@ -167,27 +166,27 @@ class Child:
             self.terminal.close()
 
     def interrupt(self) -> None:
-        """Sends SIGINT to it and the rest of its process group, as our terminal did if it were in ours."""
-        if self._status is None:  # not waited for yet: the number is still its own
+        """Send SIGINT to its process group, as a terminal does for a foreground job."""
+        if self._status is None:  # not waited for yet: the pid is still its own
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self.pid, signal.SIGINT)
 
     def pass_on(self, number: int) -> None:
-        """Sends it what ended gputop: it is in no process group of ours, so it was not reported."""
+        """Send it the signal that ended gputop, which is in another process group."""
         if number == signal.SIGINT:
             self.interrupt()
         else:
             self.send(signal.Signals(number))
 
     def send(self, number: signal.Signals) -> None:
-        """Sends a signal if it still runs."""
+        """Send a signal if it still runs."""
         if self.poll() is None:
             with contextlib.suppress(ProcessLookupError):
                 os.kill(self.pid, number)
 
 
 def end_text(raw: int) -> str:
-    """How a process ended, by what ``waitpid`` tells of it, as the end of a sentence."""
+    """Return how a process ended, from ``waitpid``'s status, as the end of a sentence."""
     if not os.WIFSIGNALED(raw):
         return f"ended with status {os.WEXITSTATUS(raw)}"
     number = os.WTERMSIG(raw)
@@ -200,7 +199,7 @@ def end_text(raw: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class _Streams:
-    """Where the command's standard streams go."""
+    """The command's standard streams."""
 
     deaf: bool  # its standard input is /dev/null
     output: int | None
@@ -208,7 +207,7 @@ class _Streams:
     relayed: list[int]  # those that are its own terminal, where it has one
 
     def apply(self) -> None:
-        """In the child: a session without a controlling terminal, or with its own."""
+        """In the child: lead a session, with its own controlling terminal or none."""
         _lead_session()
         if self.deaf:
             os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
@@ -223,7 +222,7 @@ class _Streams:
 
 
 def _in_pipeline() -> bool:
-    """Whether a pager or the like reads our output: what is typed is for that, and a relay would take it."""
+    """True if a pager or the like reads our output, and thus the keys, which a relay would consume."""
     try:
         return os.isatty(0) and stat.S_ISFIFO(os.fstat(1).st_mode)
     except OSError:
@@ -231,17 +230,15 @@ def _in_pipeline() -> bool:
 
 
 def _lead_session() -> None:
-    """Leads a new session, which goes before no others where the kernel shares out CPU by session.
+    """Lead a new session, without gputop's priority where the kernel shares CPU by session (autogroup).
 
-    It is as nice as ours is. That ours goes before others, so that gputop is in time, is not passed on: of
-    two such sessions the one that computes keeps the one that mostly sleeps waiting, for seconds.
+    A niceness above 0 is kept. A raised priority is not: of two such sessions, a busy one starves a mostly
+    sleeping one for seconds.
     """
     nice = 0
     with contextlib.suppress(OSError, ValueError):
-        words = AUTOGROUP.read_text().split()
-        nice = (
-            int(words[-1]) if words else 0
-        )  # empty: the session of the first process, as containers have it
+        words = AUTOGROUP.read_text().split()  # none: the first process's session, as containers have it
+        nice = int(words[-1]) if words else 0
     os.setsid()
     if nice > 0:
         with contextlib.suppress(OSError):
@@ -256,7 +253,7 @@ def _become(
     gate: int,
     report: int,
 ) -> None:
-    """In the child: waits for the gate, takes the identity, executes. Never returns."""
+    """In the child: wait for the gate, change the user, execute. Never returns."""
     status, reason = NOT_EXECUTABLE, ""
     try:
         streams.apply()
@@ -282,25 +279,17 @@ def _become(
 
 
 def interpreter_prefixes(command: Sequence[str], environment: Mapping[str, str]) -> tuple[Path, ...]:
-    """Prefixes of the Python installations that the command may run in, for the wheels in them."""
+    """Return the prefixes of the Python installations that the command may run in, to find CUDA wheels."""
     found = [Path(sys.prefix)]
     if environment.get("VIRTUAL_ENV"):
         found.append(Path(environment["VIRTUAL_ENV"]))
-    for folder in (Path(command[0]).parent if command and "/" in command[0] else None, *_path(environment)):
-        if folder is None:
-            continue
+    folders = [Path(command[0]).parent] if command and "/" in command[0] else []
+    folders += [Path(folder) for folder in environment.get("PATH", "").split(":") if folder.startswith("/")]
+    for folder in folders:
         # a virtual environment's python is a link: its own folder counts, and where it leads
         # os.path: a folder that is closed to us has none, where Path.exists raises before Python 3.12
         if any(os.path.exists(folder / name) for name in ("python3", "python")):
-            found += [folder.parent, *_real_prefix(folder)]
+            found.append(folder.parent)
+            with contextlib.suppress(OSError, RuntimeError):
+                found.append((folder / "python3").resolve().parent.parent)
     return tuple(dict.fromkeys(found))
-
-
-def _real_prefix(folder: Path) -> list[Path]:
-    with contextlib.suppress(OSError, RuntimeError):
-        return [(folder / "python3").resolve().parent.parent]
-    return []
-
-
-def _path(environment: Mapping[str, str]) -> list[Path]:
-    return [Path(folder) for folder in environment.get("PATH", "").split(":") if folder.startswith("/")]

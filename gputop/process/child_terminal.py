@@ -1,8 +1,8 @@
-"""A terminal of its own for the command that is watched, so that it has none of ours.
+"""A pseudo-terminal for the observed command, so that it has no access to ours.
 
-Whoever has a descriptor of a terminal can read what is typed there and change how it works, and whose
-controlling terminal it is can type into it. The command may be another user's, so it gets a pseudo-terminal;
-a small process relays between that and ours.
+A process with a descriptor of a terminal can read its input and change its modes, and with it as controlling
+terminal can type into it. The command may run as another user, so it gets a terminal of its own, and a small
+process relays between the two.
 """
 
 from __future__ import annotations
@@ -17,23 +17,23 @@ from contextlib import suppress
 
 from gputop.process import terminal_relay
 
-_ENDING_S = 2.0  # for a terminal that takes what was printed last slowly
+_ENDING_S = 2.0  # for a slow terminal to show the last output
 
 
 def ours(streams: Iterable[int]) -> list[int]:
-    """Those of these descriptors that are a terminal."""
+    """Return the descriptors that are a terminal."""
     return [stream for stream in streams if os.isatty(stream)]
 
 
 class ChildTerminal:
     """The command's terminal, and the process that relays it.
 
-    To be made before the command is forked, and before there are threads.
+    It must be made before the command is forked, and before there are threads.
 
     Args:
-        reads: Whether what is typed at our standard input goes there.
-        shown: Our terminal, which shows what is printed there.
-        owner: User who may open it by name; None: as gputop.
+        reads: Whether our standard input is relayed to it.
+        shown: Our terminal, which shows its output.
+        owner: User who may open it by name; None: gputop's.
     """
 
     def __init__(self, *, reads: bool, shown: int, owner: int | None) -> None:
@@ -58,19 +58,19 @@ class ChildTerminal:
         atexit.register(self.close)
 
     def adopt(self, streams: Iterable[int]) -> None:
-        """In the command, which leads a session: takes it as its controlling terminal, for these streams."""
+        """In the command, which leads a session: make it the controlling terminal and these streams."""
         fcntl.ioctl(self._inner, termios.TIOCSCTTY, 0)
         for stream in streams:
             os.dup2(self._inner, stream)
 
     def started(self) -> None:
-        """The command has been forked: it alone holds the inner end now."""
+        """Close the inner end, which only the forked command keeps."""
         os.close(self._inner)
 
     def close(self) -> None:
-        """Waits until all that was printed is shown and our terminal is as it was.
+        """Wait until all output is shown and our terminal is restored.
 
-        What the command left behind may go on printing.
+        Processes that the command left behind may go on printing.
         """
         life, self._life = self._life, -1
         if life < 0:

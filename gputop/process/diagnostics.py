@@ -1,7 +1,7 @@
-"""gputop's own log, on request: to standard error (-v), to a file (GPUTOP_LOG).
+"""gputop's log, on request: to standard error (-v) or a file (GPUTOP_LOG).
 
-Each module has its logger, by its name. Without either their levels are above all that is logged, so that a
-call costs a comparison.
+Each module has a logger of its own name. Without a request the level is above every message, so a call costs
+a comparison.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ _LOG = logging.getLogger(__name__)
 
 
 class _Harmless(logging.Formatter):
-    """Lines that a terminal may show: names in them are other people's data."""
+    """Escapes names in log lines, which may hold control sequences of other users."""
 
     def format(self, record: logging.LogRecord) -> str:
         from gputop.format import escape_text
@@ -33,21 +33,21 @@ class _Harmless(logging.Formatter):
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """Ends with the first line that cannot be written, and says so."""
+    """Reports the first line that cannot be written, and stops."""
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802 (its name in logging)
-        """Called by logging, which would print a traceback."""
+        """Replace logging's traceback by a message."""
         self.setLevel(_OFF)
         print_message(f"the log cannot be written, and ends here: {sys.exc_info()[1]}")
 
 
 @contextmanager
 def diagnosing(verbosity: int, *, screen: bool) -> Iterator[None]:
-    """Meanwhile gputop's loggers write where they are asked to.
+    """Context manager: log to where -v and GPUTOP_LOG ask for.
 
     Args:
-        verbosity: How often -v was typed: once for what happens, twice for more of it.
-        screen: The terminal is the screen's, so only a file can take the log.
+        verbosity: Number of -v flags: 1 for information, 2 for debugging.
+        screen: The screen occupies the terminal, so only a file can be logged to.
 
     Raises:
         CommandError: There is no place for it.

@@ -1,4 +1,4 @@
-"""Unexpected errors, in a sentence: what the machine refused, or a mistake of ours."""
+"""Sentences for unexpected errors: refusals by the machine, or bugs of gputop."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ _OF_FILES = {
     errno.EACCES: "check its permissions",
 }
 _NO_MEMORY = f"there is not enough memory; {_NEXT[errno.ENOMEM]}"
-# how the dynamic loader says it, in the text of an ImportError
+# the dynamic loader's words, in the text of an ImportError
 _UNLOADABLE = ("failed to map segment", "annot allocate memory")
 _WHERE = "(GPUTOP_TRACEBACK=1 shows where)"
 
 
 def report(error: BaseException) -> None:
-    """Prints what went wrong; with GPUTOP_TRACEBACK where."""
+    """Print what went wrong; with GPUTOP_TRACEBACK, the traceback."""
     if os.environ.get("GPUTOP_TRACEBACK"):
         print_traceback(error)
     else:
@@ -50,7 +50,7 @@ def report(error: BaseException) -> None:
 
 
 def sentence(error: BaseException) -> str:
-    """What went wrong and what to do, in one sentence."""
+    """Return what went wrong and the next step, in one sentence."""
     for module, name in _SENTENCES:
         kind = getattr(sys.modules.get(module), name, None)
         if kind is not None and isinstance(error, kind):
@@ -73,7 +73,7 @@ def sentence(error: BaseException) -> str:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The error and what it comes of: libraries make an ImportError of their own of what the system said."""
+    """The error and its causes; libraries raise an ImportError of their own after one of the system."""
     seen: list[BaseException] = []
     cause: BaseException | None = error
     while cause is not None and cause not in seen:
@@ -83,7 +83,7 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
 
 
 def refused(error: BaseException) -> str:
-    """What the machine refused and what to do; empty where it is no matter of the machine."""
+    """Return what the machine refused and the next step; "" if the error does not come from the machine."""
     if _out_of_memory(error):
         return f"{_NO_MEMORY} {_WHERE}"
     if not isinstance(error, OSError):
@@ -101,20 +101,20 @@ def _out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno == errno.ENOMEM):
         return True
     text = str(error)
-    # Python's reader of compiled modules forgets to say that there was no memory
+    # the import of compiled modules loses the MemoryError
     if text in ("error return without exception set", "can't start new thread"):
         return True
     return isinstance(error, ImportError | OSError) and any(words in text for words in _UNLOADABLE)
 
 
 def listen() -> None:
-    """From here on what ends a thread is printed as a sentence, too."""
+    """Print exceptions that end a thread as a sentence, from now on."""
     threading.excepthook = thread_ended
     sys.unraisablehook = _not_raised
 
 
 def thread_ended(what: threading.ExceptHookArgs) -> None:
-    """Logs and tells the exception that ended a thread (``threading.excepthook``)."""
+    """Log and print the exception that ended a thread (``threading.excepthook``)."""
     if what.exc_value is not None and not isinstance(what.exc_value, SystemExit):
         _LOG.error("a thread ended", exc_info=what.exc_value)
         report(what.exc_value)
@@ -126,5 +126,5 @@ def _not_raised(what: UnraisableHookArgs) -> None:
     _LOG.error("not raised", exc_info=what.exc_value)
     report(what.exc_value)
     if isinstance(getattr(what.object, "__self__", None), threading.Thread):
-        # it ended before it began, for want of memory, and who started it would wait for it for ever
+        # out of memory before it began: its starter would wait for it for ever
         os._exit(FAILURE)

@@ -1,7 +1,7 @@
-"""Signals that end gputop: heeded at once, whatever code they meet.
+"""Signals that end gputop, handled at once in any code.
 
-An interrupt is an exception in Python, and numpy drops those that are raised while it looks for an attribute.
-So none is relied on: what is told first ends the work, and who holds nothing ends on the spot.
+numpy drops a KeyboardInterrupt that is raised while it looks for an attribute, so the exception alone is not
+enough: the first signal is also reported to a callback, and code without resources to release exits directly.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ class Interrupted(KeyboardInterrupt):
 
 
 def heeded() -> list[signal.Signals]:
-    """Those of them that whoever started us does not want to be ignored (nohup, a background job)."""
+    """Return the ending signals that are not ignored (as by nohup, or in a background job)."""
     return [number for number in ENDING if signal.getsignal(number) is not signal.SIG_IGN]
 
 
 @contextmanager
 def heeding(notify: Callable[[int], None]) -> Iterator[None]:
-    """Meanwhile such a signal is reported, then raised, at the latest at the end of the block.
+    """Context manager: report the signal, then raise, at the latest at the end of the block.
 
     Args:
-        notify: Gets the first one's number; must make the block end soon.
+        notify: Called with the first signal's number; must make the block end soon.
 
     Raises:
-        Interrupted: One came.
+        Interrupted: A signal came.
     """
     came: list[int] = []
 
@@ -57,13 +57,13 @@ def heeding(notify: Callable[[int], None]) -> Iterator[None]:
 
 @contextmanager
 def finishing(notify: Callable[[int], None] = lambda number: None) -> Iterator[None]:
-    """Meanwhile the first such signal is told and waits for the end of the block: what it does is done whole.
+    """Context manager: report the first signal and raise it only at the end, so that the block completes.
 
     Args:
-        notify: Gets the first one's number; may make the block end soon.
+        notify: Called with the first signal's number; may make the block end soon.
 
     Raises:
-        Interrupted: One came: at the end, or on the spot when it was the second one.
+        Interrupted: A signal came; raised on the spot for the second one.
     """
     with answering(notify) as came:
         yield
@@ -73,17 +73,17 @@ def finishing(notify: Callable[[int], None] = lambda number: None) -> Iterator[N
 
 @contextmanager
 def answering(notify: Callable[[int], None], numbers: Collection[int] | None = None) -> Iterator[list[int]]:
-    """As ``finishing``, but the end of the block raises nothing: what was done until then is an answer.
+    """Like ``finishing``, but nothing is raised at the end: the work done until then is a result.
 
     Args:
         notify: As of ``finishing``.
-        numbers: The signals; None: those that are heeded.
+        numbers: The signals; None: those of ``heeded``.
 
     Yields:
-        The number of the signal that came.
+        A list, which holds the signal's number once one came.
 
     Raises:
-        Interrupted: A second one came.
+        Interrupted: A second signal came.
     """
     came: list[int] = []
     first = 0.0
@@ -105,7 +105,7 @@ def answering(notify: Callable[[int], None], numbers: Collection[int] | None = N
 def _handled_by(
     handle: Callable[[int, FrameType | None], None], numbers: Collection[int] | None = None
 ) -> Iterator[None]:
-    """Meanwhile these signals have this handler; afterwards what they had before."""
+    """Context manager: install a handler for these signals, and restore the previous ones."""
     chosen = heeded() if numbers is None else numbers
     previous = {number: signal.signal(number, handle) for number in chosen}
     try:
@@ -116,14 +116,14 @@ def _handled_by(
 
 
 def end_at_once() -> None:
-    """From now on an interrupt ends gputop where it is: nothing is held that has to be given back."""
+    """Make an interrupt end gputop at once from now on: no resources need a release."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, lambda number, _frame: os._exit(128 + number))
 
 
 @contextmanager
 def ending_at_once() -> Iterator[None]:
-    """As ``end_at_once``, for a while."""
+    """Like ``end_at_once``, within a block."""
     before = signal.getsignal(signal.SIGINT)
     end_at_once()
     try:

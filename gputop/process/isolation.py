@@ -1,7 +1,7 @@
-"""Root's Python takes no code from the working folder, from PYTHONPATH or from a user's packages.
+"""Keeps root's Python from loading code out of the working folder, PYTHONPATH or a user's packages.
 
-An interpreter that was started without -I looks there. ``isolate`` starts it again with -I, before anything
-but the standard library is imported, where users other than root could interfere.
+An interpreter started without -I looks there. ``isolate`` starts it again with -I, before anything but the
+standard library is imported, if users other than root could interfere.
 """
 
 from __future__ import annotations
@@ -28,18 +28,18 @@ _HARMLESS = frozenset(
 
 
 def isolated(module: str, *arguments: str, name: str = "") -> list[str]:
-    """The words that start one of our programs so that no other user's folder gives it code.
+    """Return the command line of one of our programs, isolated from other users' folders.
 
     Args:
-        module: The package whose ``__main__`` it is.
-        arguments: What it is given.
-        name: What it takes itself to be called.
+        module: The package whose ``__main__`` is run.
+        arguments: Its arguments.
+        name: The program's name in its own messages.
     """
     return [sys.executable, "-I", _LAUNCHER, f"{module}:{name}" if name else module, *arguments]
 
 
 def isolate() -> None:
-    """Becomes an isolated interpreter if root runs this one and others could give it code."""
+    """Restart the interpreter with -I if root runs it and other users could inject code."""
     if os.geteuid() != 0:
         return
     # an editable installation leaves a name there, which would be a folder of the working folder
@@ -53,9 +53,9 @@ def isolate() -> None:
 
 
 def isolate_children() -> None:
-    """Interpreters that ``multiprocessing`` starts from now on take no code from the working folder.
+    """Keep interpreters started by ``multiprocessing`` from loading code out of the working folder.
 
-    They begin with ``-c``, which looks there first; what to import afterwards they are given by this process.
+    They start with ``-c``, which looks there first; their import path then comes from this process.
     """
     import subprocess
     from multiprocessing import util
@@ -65,19 +65,17 @@ def isolate_children() -> None:
 
 
 def _exposed() -> bool:
-    """Whether this interpreter may import what others than root wrote."""
+    """True if this interpreter may import files that users other than root can write."""
     named = any(name.startswith("PYTHON") and name not in _HARMLESS for name in os.environ)
     return named or any(map(weak_part, sys.path))
 
 
-# Standard input, output and errors are open, also where they were closed: else a file gets their number.
-
-# what is written to an output that is not there fails and is reported, instead of being thrown away
+# writing to a closed output must fail and be reported, so 1 is opened for reading
 _FLAGS = {0: os.O_RDONLY, 1: os.O_RDONLY, 2: os.O_WRONLY}
 
 
 def complete() -> None:
-    """Opens the null device in the place of what is closed."""
+    """Open the null device for closed standard streams: else another file would get their number."""
     for number, flags in _FLAGS.items():
         try:
             os.fstat(number)

@@ -1,8 +1,8 @@
 """Starts one of gputop's programs by the absolute path of this file.
 
-``python -I LAUNCHER MODULE[:NAME] ARGUMENTS…``, where NAME is what the program takes itself to be called.
-With -I neither the working folder nor the environment can give the interpreter code; gputop's packages are
-then those beside this file, whether they are installed or not, and nothing else is taken from that folder.
+``python -I LAUNCHER MODULE[:NAME] ARGUMENTS…``, with NAME as the program's name in its own messages. With -I
+neither the working folder nor the environment can inject code; gputop's packages are those beside this file,
+installed or not, and nothing else is imported from that folder.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _PACKAGES = ("gputop", "replay", "probes")
 
 
 def _import(package: str) -> None:
-    """Imports a package from the folder beside ours, without a search that could find another one."""
+    """Import a package from the folder beside ours, without a search that could find another one."""
     folder = _ROOT / package
     spec = spec_from_file_location(package, folder / "__init__.py", submodule_search_locations=[str(folder)])
     if spec is None or spec.loader is None:
@@ -27,7 +27,7 @@ def _import(package: str) -> None:
 
 
 def main() -> int:
-    """Runs the program that is named; returns its exit status."""
+    """Run the named program and return its exit status."""
     module, _, name = sys.argv.pop(1).partition(":")
     sys.argv[0] = name or sys.argv[0]
     for package in _PACKAGES:

@@ -1,6 +1,6 @@
-"""Who else could change what lies at a path: asked before root takes code from there.
+"""Checks which other users could change the file at a path, before root loads code from it.
 
-Needs nothing but the standard library, so that it can be asked before anything else is imported.
+Needs only the standard library, so that it can run before anything else is imported.
 """
 
 from __future__ import annotations
@@ -12,15 +12,12 @@ _MOST_LINKS = 40
 
 
 def weak_part(path: str) -> str:
-    """The first step of the way to a path that users other than root could change.
+    """Return the first part of a path that users other than root could change, or "".
 
-    Links are followed step by step, since who owns a link decides where it leads.
+    Links are followed step by step, since a link's owner decides where it leads.
 
     Args:
-        path: A file or folder; it need not be there.
-
-    Returns:
-        That step, or "" where only root decides what lies at the path.
+        path: A file or folder; it need not exist.
     """
     if not path.startswith("/"):
         return path or "."
@@ -57,5 +54,5 @@ def weak_part(path: str) -> str:
 
 
 def trusted_path(path: str) -> str:
-    """A search path without the folders that users other than root could put programs into."""
+    """Return a search path without the folders that users other than root could put programs into."""
     return os.pathsep.join(folder for folder in path.split(os.pathsep) if not weak_part(folder))

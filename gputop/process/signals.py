@@ -1,4 +1,4 @@
-"""Sends a signal to a process that was seen, and to no other that has its number by now."""
+"""Sends a signal to an observed process, and never to another that has reused its pid."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gputop.format import escape_text
 from probes.proc.procfs import boot_offset_ns, process_state, start_of
 from probes.process.realtime import readable
 
-# What a person may want to send, the gentlest first, with what it does.
+# Signals to choose from, the gentlest first, with their effect.
 OFFERED: tuple[tuple[signal.Signals, str], ...] = (
     (signal.SIGTERM, "terminate"),
     (signal.SIGINT, "interrupt, as ctrl+c does"),
@@ -27,23 +27,23 @@ _SLACK_NS = 20_000_000  # procfs counts in ticks of 10 ms, and two clocks are re
 
 @dataclass(frozen=True, slots=True)
 class SignalTarget:
-    """A process that was seen."""
+    """An observed process."""
 
-    pid: int  # its number
-    name: str  # its name, as the kernel has it
-    user: str  # whose it is
-    seen_ns: int  # when it was first seen, CLOCK_MONOTONIC: a later one with its number started after that
+    pid: int
+    name: str  # the kernel's name for it
+    user: str
+    seen_ns: int  # first observation, CLOCK_MONOTONIC: a process that started later has reused the pid
 
 
 class SignalError(Exception):
-    """The signal was not sent; the text says why."""
+    """The signal was not sent; the text is the reason."""
 
 
 class Aim:
-    """A hold on one process: as long as it lasts, no other process is met by accident.
+    """A hold on one process, which excludes a reused pid.
 
     Raises:
-        SignalError: The process has ended, its number belongs to another one by now, or one may not.
+        SignalError: The process has ended, its pid has been reused, or permission is missing.
     """
 
     def __init__(self, target: SignalTarget) -> None:
@@ -52,7 +52,7 @@ class Aim:
             raise SignalError("that is gputop itself: q quits")
         self._descriptor, self._sent = -1, ""
         try:
-            # What holds the process comes first, then the look whether it is the right one.
+            # hold the process first, then check its identity
             self._descriptor = os.pidfd_open(target.pid)
             start = start_of(target.pid)
             if start is None or start[1] - boot_offset_ns() > target.seen_ns + _SLACK_NS:
@@ -64,10 +64,10 @@ class Aim:
             raise SignalError(_reason(target, error)) from error
 
     def send(self, number: signal.Signals) -> str:
-        """Send a signal; returns what came of it, in words.
+        """Send a signal and return the result, in words.
 
         Args:
-            number: One of those in ``OFFERED``.
+            number: One of ``OFFERED``.
 
         Raises:
             SignalError: It was not sent.
@@ -80,7 +80,7 @@ class Aim:
         return f"{number.name} was sent to {self.target.pid} {escape_text(self.target.name)}"
 
     def outcome(self) -> str:
-        """What has become of the process since, in words."""
+        """Return the state of the process since the signal, in words."""
         who = f"{self.target.pid} {escape_text(self.target.name)}"
         if self._descriptor < 0 or readable(self._descriptor, 0):
             return f"{self._sent}: {who} has ended"

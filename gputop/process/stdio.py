@@ -1,6 +1,6 @@
-"""What gputop says on standard error and shows on standard output, harmless to a terminal.
+"""Messages on standard error and text on standard output, safe for a terminal.
 
-It holds names of files and of processes, which are other people's data.
+They hold names of files and processes, which other users choose.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from gputop.errors import OutputError
 
 
 def print_message(text: str) -> None:
-    """Prints a sentence to stderr, if that is open."""
+    """Print a sentence to stderr, if that is open."""
     _write(f"gputop: {_harmless(text)}\n")
 
 
 def show(text: str) -> None:
-    """Shows lines; what is in them was escaped before, and what was forgotten there does not get out raw.
+    """Print lines, with control characters escaped.
 
     Raises:
-        OutputError: Standard output takes no more.
+        OutputError: Standard output cannot be written.
         BrokenPipeError: The reader is gone.
     """
     put("\n".join(map(_harmless, text.split("\n"))))
 
 
 def put(text: str) -> None:
-    """Writes what programs read to standard output. Raises as ``show``."""
+    """Write data for programs to standard output. Raises as ``show``."""
     with writing():
         sys.stdout.write(text)
         sys.stdout.flush()
@@ -39,7 +39,7 @@ def put(text: str) -> None:
 
 @contextmanager
 def writing() -> Iterator[None]:
-    """What fails meanwhile is standard output. Raises as ``show``."""
+    """Context manager: turn an OSError into an OutputError. Raises as ``show``."""
     try:
         yield
     except BrokenPipeError:
@@ -51,7 +51,7 @@ def writing() -> Iterator[None]:
 
 
 def silence(number: int) -> None:
-    """Nothing more goes to standard output (1) or error (2), not even what Python flushes at its end."""
+    """Discard everything further on standard output (1) or error (2), also Python's flush at exit."""
     try:
         null = os.open(os.devnull, os.O_WRONLY)
     except OSError:
@@ -65,7 +65,7 @@ def silence(number: int) -> None:
 
 
 def print_traceback(error: BaseException) -> None:
-    """Prints an error's traceback, as Python would, for debugging."""
+    """Print an error's traceback, as Python would, for debugging."""
     for part in traceback.format_exception(error):
         # a place has a line of its own for the code there; a message is one, whatever is in it
         lines = part.splitlines() if part.startswith("  File ") else [part.strip("\n")]
@@ -83,7 +83,7 @@ def _write(text: str) -> None:
 
 def _harmless(text: str) -> str:
     try:
-        from gputop.format import escape_text  # not needed by who has nothing to say
-    except Exception:  # whatever keeps us from reading it may be what is to be said
+        from gputop.format import escape_text  # an import that commands without output need not pay
+    except Exception:  # a failing import may be the error to be printed
         return ascii(text)[1:-1]
     return escape_text(text)

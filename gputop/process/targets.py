@@ -1,4 +1,4 @@
-"""The processes that ``--pid`` names: whether they can be observed, and which of their children use CUDA."""
+"""The processes of ``--pid``: whether they can be observed, and which of their children use CUDA."""
 
 from __future__ import annotations
 
@@ -8,44 +8,42 @@ from pathlib import Path
 from gputop.errors import CommandError
 from gputop.format import escape_text
 from probes.code import libraries
-from probes.proc.procfs import descendants, process_facts, process_state
+from probes.proc.procfs import descendants, is_kernel_thread, parent, process_facts, process_state
 
-_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
-_FLAGS = 6  # where they stand in /proc/PID/stat, behind the name
 _SHOWN = 4  # children that a sentence names
 
 
 def check_pids(pids: tuple[int, ...] | None, as_root: str) -> None:
-    """Refuses numbers of no process that can be observed.
+    """Check that the numbers are processes that can be observed.
 
     Args:
-        pids: As typed.
-        as_root: What gives ``gputop`` root's rights here: "sudo {}".
+        pids: Numbers from the command line.
+        as_root: Command line that runs ``gputop`` as root here: "sudo {}".
 
     Raises:
-        CommandError: There is no such process, it has ended or is hidden; it is a thread.
+        CommandError: A process does not exist, has ended, is hidden, or is a thread.
     """
     for pid in pids or ():
         if not Path(f"/proc/{pid}").exists():
             raise CommandError(_absent(pid, as_root))
         if process_state(pid) in ("Z", "X"):
             raise CommandError(f"{named(pid)} has ended; its parent has not read its exit status yet")
-        if _flags(pid) & _KERNEL_THREAD:
+        if is_kernel_thread(pid):
             raise CommandError(f"{named(pid)} is a thread of the kernel, which makes no CUDA calls")
         if (leader := _leader(pid)) != pid:
             raise CommandError(f"{pid} is a thread of {named(leader)}: --pid {leader}")
 
 
 def named(pid: int) -> str:
-    """The process with its name, as sentences have it."""
+    """Return the process with its name, for sentences."""
     facts = process_facts(pid)
     return f"process {pid} ({escape_text(str(facts['name']))})" if facts else f"process {pid}"
 
 
 def without_cuda(pids: tuple[int, ...]) -> str:
-    """A sentence when none of these processes maps a CUDA library; "" when one does, or may not be read.
+    """Return a sentence if none of these processes maps a CUDA library, else "".
 
-    It names the descendants that do.
+    The sentence names descendants that do. "" also if a process's mappings cannot be read.
     """
     if any(libraries.maps_cuda(pid) or not os.access(f"/proc/{pid}/maps", os.R_OK) for pid in pids):
         return ""
@@ -55,7 +53,7 @@ def without_cuda(pids: tuple[int, ...]) -> str:
     if not using:
         family = "its" if len(pids) == 1 else "their"
         return f"{who} {verb} no CUDA library, nor does any of {family} children"
-    children = {pid for pid in using if _parent(pid) in pids}
+    children = {pid for pid in using if parent(pid) in pids}
     kind = "child" if children else "descendant"
     shown = ", ".join(named(pid).removeprefix("process ") for pid in using[:_SHOWN])
     more = f" and {len(using) - _SHOWN} more" if len(using) > _SHOWN else ""
@@ -65,7 +63,7 @@ def without_cuda(pids: tuple[int, ...]) -> str:
 
 
 def children_with_cuda(pids: tuple[int, ...]) -> list[int]:
-    """The descendants of processes that have a CUDA library mapped."""
+    """Return the descendants of processes that have a CUDA library mapped."""
     return sorted(pid for pid in descendants(pids) - set(pids) if libraries.maps_cuda(pid))
 
 
@@ -80,25 +78,8 @@ def _absent(pid: int, as_root: str) -> str:
     return f"there is no process {pid}: it has ended, or the number is wrong"
 
 
-def _stat(pid: int) -> list[str]:
-    try:
-        return Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
-    except OSError:  # it has ended meanwhile
-        return []
-
-
-def _flags(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[_FLAGS]) if fields else 0
-
-
-def _parent(pid: int) -> int:
-    fields = _stat(pid)
-    return int(fields[1]) if fields else 0
-
-
 def _leader(pid: int) -> int:
-    """The process that a thread belongs to; itself for a process."""
+    """Return the process that a thread belongs to; itself for a process."""
     try:
         status = Path(f"/proc/{pid}/status").read_text(errors="replace")
     except OSError:

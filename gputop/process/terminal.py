@@ -1,4 +1,4 @@
-"""What the terminal can do."""
+"""Capabilities of the terminal, and its status line."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ WEB_DRIVER = "textual.drivers.web_driver:WebDriver"
 
 
 def has_terminal() -> bool:
-    """Whether standard input and output are a terminal."""
+    """True if standard input and output are a terminal."""
     return bool(sys.stdin) and sys.stdin.isatty() and sys.stdout.isatty()
 
 
 def in_browser() -> bool:
-    """Whether the screen is drawn for browsers: ``gputop web`` started this process."""
+    """True if ``gputop web`` started this process, whose screen a browser draws."""
     return os.environ.get("TEXTUAL_DRIVER") == WEB_DRIVER
 
 
 def require_terminal() -> None:
-    """Raises CommandError unless standard input and output are a terminal, or a user's browser."""
+    """Raise CommandError unless the screen has a terminal, or a user's browser."""
     if not has_terminal() and not in_browser():
         raise CommandError("the screen needs a terminal; use --once or --json, or gputop record")
 
@@ -35,9 +35,9 @@ _PLAIN = ("C", "POSIX")
 
 
 def prefers_ascii() -> bool:
-    """Whether the locale has no block characters.
+    """True if the locale has no block characters.
 
-    Python takes UTF-8 in the C locale whatever that has, so what was typed is looked at first.
+    Python switches the C locale to UTF-8, so the variables as set by the user come first.
     """
     typed = next(filter(None, map(os.environ.get, ("LC_ALL", "LC_CTYPE", "LANG"))), "")
     coerced = typed == "C.UTF-8" and not os.environ.get("LC_ALL") and os.environ.get("LANG") in _PLAIN
@@ -45,32 +45,31 @@ def prefers_ascii() -> bool:
 
 
 def terminal_width(stream: TextIO) -> int | None:
-    """Columns when the stream is a terminal, else None: a log or a pipe has no width."""
+    """Return the columns of a terminal; None for a log or a pipe."""
     if not stream.isatty():
         return None
     return shutil.get_terminal_size().columns
 
 
 class StatusLine:
-    """One line on standard error that is rewritten; nothing where that is no terminal: logs stay clean.
+    """One line on standard error that is rewritten in place; nothing if that is no terminal.
 
-    A command that writes to the same terminal keeps all rows but the last, as under apt: the line stands
-    below its output and does not run into it. While the command has the terminal to itself (an editor, a
-    shell with line editing: no canonical mode) nothing is written.
+    For a command that writes to the same terminal the last row is reserved, as apt does. While the command
+    controls the terminal (an editor or a shell with line editing: no canonical mode) nothing is written.
 
     Args:
         shared: Whether a command writes to the terminal.
-        terminal: The command's own terminal, whose modes say so; None: ours.
+        terminal: The command's own terminal, whose modes apply; None: ours.
     """
 
     def __init__(self, *, shared: bool, terminal: int | None = None) -> None:
         self._stream = sys.stderr
         self._shared = shared
         self._terminal = terminal
-        self._rows = 0  # of the terminal when its last one was taken
+        self._rows = 0  # of the terminal when its last row was reserved
 
     def write(self, text: str) -> None:
-        """Shows the text in place of the last one."""
+        """Replace the line's text."""
         if not self._stream.isatty():
             return
         size = os.get_terminal_size(self._stream.fileno())
@@ -85,7 +84,7 @@ class StatusLine:
             self._put(f"\x1b7\x1b[{size.lines};1H\x1b[K{text}\x1b8")
 
     def close(self) -> None:
-        """Ends the line and gives the last row back."""
+        """End the line and release the last row."""
         if not self._stream.isatty():
             return
         if not self._shared:
@@ -101,6 +100,6 @@ class StatusLine:
             return False
 
     def _put(self, text: str) -> None:
-        with suppress(OSError):  # the terminal has gone; what is told otherwise does not depend on it
+        with suppress(OSError):  # the terminal has gone; other output does not depend on it
             self._stream.write(text)
             self._stream.flush()

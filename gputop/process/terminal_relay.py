@@ -1,7 +1,7 @@
-"""Relays between our terminal and the one of the command that is watched, in a process of its own.
+"""Relays between our terminal and the observed command's, in a process of its own.
 
-Ours is raw meanwhile, and what keys mean is decided by the command's. Interrupting and stopping mean gputop
-as well, as for every program of a pipeline. Ends when no process has the command's terminal open any more.
+Ours is raw meanwhile, and the command's terminal interprets the keys. Interrupt and stop keys affect gputop
+as well, as in a pipeline. Ends when no process has the command's terminal open any more.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from probes.proc.procfs import process_state
 from probes.process.privileges import SIGNALS, confine_thread
 
 _CHUNK = 1 << 16
-_LOOK_MS = 200  # how often size, modes and whether the shell has given us the foreground are looked at
+_LOOK_MS = 200  # interval of checking size, modes and whether we are in the foreground
 _STOPPING_S = 0.5
 _TIOCGSID = 0x5429  # which session a terminal controls
 _INPUT, _OUTPUT, _LOCAL, _KEYS = 0, 1, 3, 6  # places in what tcgetattr returns
@@ -28,20 +28,20 @@ _IGNORED = (signal.SIGINT, signal.SIGQUIT, signal.SIGTERM, signal.SIGHUP, signal
 
 
 def run(gputop: int, inner: int, shown: int, *, reads: bool, ended: int, done: int) -> NoReturn:
-    """Relays until the command's terminal is closed; never returns.
+    """Relay until the command's terminal is closed; never returns.
 
     Args:
-        gputop: Number of the process that started the command.
+        gputop: Pid of the process that started the command.
         inner: The master of the command's terminal.
         shown: Our terminal.
-        reads: Whether our standard input is read.
-        ended: Is closed at the other end when gputop waits for the last words, or has gone.
-        done: Is closed when our terminal has been given back.
+        reads: Whether our standard input is relayed.
+        ended: Pipe whose other end closes when gputop waits for the last output, or has gone.
+        done: Pipe to close when our terminal is restored.
     """
     confine_thread(SIGNALS)  # what is relayed is the command's, and this process may be root's
     relay = _Relay(gputop, inner, shown, reads=reads, ended=ended, done=done)
     try:
-        for number in _IGNORED:  # they mean gputop and the command; without these the relay ends
+        for number in _IGNORED:  # for gputop and the command; the relay ends after these
             signal.signal(number, signal.SIG_IGN)
         signal.signal(signal.SIGTSTP, lambda *_: relay.stop())
         signal.signal(signal.SIGCONT, lambda *_: relay.resume())
@@ -60,11 +60,11 @@ class _Relay:
         self._before: list[Any] | None = None  # how our terminal was, while it is raw
         self._stopped = False
         self._size = b""
-        self._typed = b""  # what the command's terminal has not taken yet
+        self._typed = b""  # keys not yet accepted by the command's terminal
         os.set_blocking(inner, False)
 
     def follow(self) -> None:
-        """Relays until no process has the other end open, or our terminal has gone."""
+        """Relay until no process has the other end open, or our terminal has gone."""
         while True:
             self._dress()
             self._resize()
@@ -83,7 +83,7 @@ class _Relay:
                 self.restore()
 
     def restore(self) -> None:
-        """Our terminal becomes what it was and is not read any more; gputop may go on."""
+        """Restore our terminal and stop reading it; gputop may go on."""
         self._reads = False
         self._undress()
         for descriptor in (self._ended, self._done):
@@ -93,12 +93,12 @@ class _Relay:
         self._gputop = os.getppid()
 
     def hang_up(self) -> None:
-        """Our terminal has gone, so the command's goes."""
+        """Hang up the command's terminal, since ours has gone."""
         self._signal(signal.SIGHUP)
         self._signal(signal.SIGCONT)
 
     def stop(self) -> None:
-        """The job is being stopped: gives the terminal back, and stops the command once gputop is."""
+        """The job is being stopped: restore the terminal, and stop the command once gputop has stopped."""
         self._undress()
         self._stopped = True
         deadline = time.monotonic() + _STOPPING_S
@@ -124,9 +124,9 @@ class _Relay:
         return dict(poll.poll(_LOOK_MS))
 
     def _dress(self) -> None:
-        """Makes our terminal raw while we may, but for what the command's does with its output."""
+        """Make our terminal raw while in the foreground, with the output processing of the command's."""
         if not self._reads or self._stopped or not self._foreground():
-            self._before = None  # the shell has it, and has made it what it wants
+            self._before = None  # the shell has it, in modes of its own
             return
         now = termios.tcgetattr(0)
         wanted = [*now[:_KEYS], list(now[_KEYS])]
@@ -154,7 +154,7 @@ class _Relay:
     def _foreground() -> bool:
         try:
             return os.tcgetpgrp(0) == os.getpgrp()
-        except OSError:  # it controls nobody, or not us: then there is no background either
+        except OSError:  # not our controlling terminal: then there is no background either
             return True
 
     def _resize(self) -> None:
@@ -176,7 +176,7 @@ class _Relay:
         while text:
             try:
                 text = text[os.write(self._shown, text) :]
-            except BlockingIOError:  # whoever shares it with us has made it so
+            except BlockingIOError:  # set by another process on this terminal
                 select.select([], [self._shown], [])
         return True
 
@@ -188,7 +188,7 @@ class _Relay:
     def _read(self) -> None:
         try:
             keys = os.read(0, _CHUNK)
-        except OSError:  # the foreground was just taken from us, or the terminal has gone
+        except OSError:  # we have just lost the foreground, or the terminal has gone
             return
         self._reads = bool(keys)
         for key in keys:
@@ -201,12 +201,12 @@ class _Relay:
             self._typed = self._typed[os.write(self._inner, self._typed) :] if self._typed else b""
 
     def _means_us(self, key: bytes) -> bool:
-        """Whether a key is a signal to the job: not while a shell in there has jobs of its own."""
+        """True if a key is a signal to the job, which no shell within the command's terminal handles."""
         modes = termios.tcgetattr(self._inner)
         if not modes[_LOCAL] & termios.ISIG or not self._leads():
             return False
         if key == modes[_KEYS][termios.VINTR]:
-            os.kill(self._gputop, signal.SIGINT)  # it tells the command
+            os.kill(self._gputop, signal.SIGINT)  # which passes it on to the command
             return True
         if key == modes[_KEYS][termios.VSUSP]:
             self._undress()

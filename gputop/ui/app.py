@@ -24,7 +24,7 @@ from textual.screen import Screen
 from gputop.engine.frame import Frame
 from gputop.playback.bookmarks import MARKED
 from gputop.playback.feed import Explained, Feed
-from gputop.process.event_loop import collect_old
+from gputop.process.textual_app import collect_old_objects
 from gputop.ui.main_screen import MainScreen
 from gputop.ui.model.config import USUAL, Startup
 from gputop.ui.model.time.timebar import TransportView
@@ -161,7 +161,7 @@ class GputopApp(Host):
             self.call_after_refresh(self._seen)
 
     def _tidy(self) -> None:
-        collect_old()
+        collect_old_objects()
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """Exit cleanly on signals: Textual would leave the terminal raw.

@@ -15,9 +15,9 @@ from importlib import import_module
 
 from gputop.format import escape_text, format_counted
 from gputop.playback.feed import Feed
-from gputop.process.event_loop import leave_old
 from gputop.process.stdio import print_message, print_traceback
 from gputop.process.terminal import in_browser
+from gputop.process.textual_app import freeze_old_objects
 from gputop.ui.model.config import USUAL, Startup
 
 _LOG = logging.getLogger(__name__)
@@ -102,7 +102,7 @@ def _load() -> None:
     """
     for module in _LATER:
         import_module(module)
-    leave_old()
+    freeze_old_objects()
 
 
 def _is_terminal(descriptor: int) -> bool:

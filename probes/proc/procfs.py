@@ -25,6 +25,7 @@ _COMMAND_LIMIT = 4096
 _FILE_LIMIT = 8192  # status and stat of a thread are a tenth of it
 _ENVIRONMENT_LIMIT = 1 << 20
 _MOST_ABOVE = 64  # processes above another one
+_KERNEL_THREAD = 0x00200000  # PF_KTHREAD
 # beside those of ``belonging`` the only variables that are ever read: which GPUs a process can use
 _VARIABLES = {b"CUDA_VISIBLE_DEVICES": "cuda_visible_devices", b"CUDA_DEVICE_ORDER": "cuda_device_order"}
 _STATUS = re.compile(
@@ -52,17 +53,15 @@ def process_facts(pid: int) -> dict[str, Any] | None:
     environment may not be read. Keys of ``belonging.KEYS`` are there as far as they are known.
     """
     try:
-        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
+        name, fields = _stat(f"/proc/{pid}")
         raw = _read(f"/proc/{pid}/cmdline", _COMMAND_LIMIT)  # as long as it likes: it owns that memory
         uid = os.stat(f"/proc/{pid}").st_uid
     except OSError:
         return None
-    name = stat[stat.index("(") + 1 : stat.rindex(")")]
-    fields = stat[stat.rindex(")") + 2 :].split()
     return {
         "pid": pid,
         "parent_pid": int(fields[1]),
-        "name": name,
+        "name": name.decode(errors="replace"),
         "command": " ".join(masked(raw.rstrip(b"\0").decode(errors="replace").split("\0"))),
         "user": user_name(uid),
         "uid": uid,
@@ -78,20 +77,26 @@ def page_faults(pid: int, tid: int | None = None) -> tuple[int, int] | None:
     A process's are those of all its threads, also of those that have ended. None when it has gone.
     """
     try:
-        stat = _read(f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat")
-        fields = stat.rpartition(b")")[2].split()
+        fields = _stat(_folder(pid, tid))[1]
         return int(fields[7]), int(fields[9])
     except (OSError, IndexError, ValueError):
         return None
 
 
 def process_state(pid: int) -> str:
-    """The kernel's letter for a process's state: R, S, D, T (stopped), Z; "" when it has gone."""
+    """Return the kernel's letter for a process's state: R, S, D, T (stopped), Z; "" when it has gone."""
     try:
-        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
-    except OSError:
+        return _stat(f"/proc/{pid}")[1][0].decode()
+    except (OSError, IndexError):
         return ""
-    return stat[stat.rindex(")") + 2 :][:1]
+
+
+def is_kernel_thread(pid: int) -> bool:
+    """True if the process is a thread of the kernel; False when it has gone."""
+    try:
+        return bool(int(_stat(f"/proc/{pid}")[1][6]) & _KERNEL_THREAD)
+    except (OSError, IndexError, ValueError):
+        return False
 
 
 def descendants(pids: Iterable[int]) -> set[int]:
@@ -118,13 +123,27 @@ def _read(path: str, limit: int = _FILE_LIMIT) -> bytes:
         os.close(descriptor)
 
 
+def _folder(pid: int, tid: int | None) -> str:
+    return f"/proc/{pid}" if tid is None else f"/proc/{pid}/task/{tid}"
+
+
+def _stat(folder: str) -> tuple[bytes, list[bytes]]:
+    """Return (name, fields from the state on) of a stat file. Raises OSError."""
+    head, _, rest = _read(f"{folder}/stat").rpartition(b")")
+    return head.partition(b"(")[2], rest.split()
+
+
+def _namespace_numbers(folder: str) -> list[bytes]:
+    """Return the numbers of a process or thread, from /proc's pid namespace to its own. Raises OSError."""
+    return _read(f"{folder}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
+
+
 def namespace_pid(pid: int) -> int | None:
-    """The innermost number of a process in another pid namespace than /proc's; else None."""
+    """Return the innermost number of a process in another pid namespace than /proc's; else None."""
     try:
-        status = _read(f"/proc/{pid}/status")
+        numbers = _namespace_numbers(f"/proc/{pid}")
     except OSError:
         return None
-    numbers = status.partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
     return int(numbers[-1]) if len(numbers) > 1 else None
 
 
@@ -187,8 +206,12 @@ def _times(folder: str) -> tuple[int, int]:
         numbers = _read(f"{folder}/schedstat").split()
         return int(numbers[0]), int(numbers[1])
     except FileNotFoundError:
-        fields = _read(f"{folder}/stat").rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _NS // _TICKS_PER_S, 0
+        return _cpu_ns(folder), 0
+
+
+def _cpu_ns(folder: str) -> int:
+    fields = _stat(folder)[1]
+    return (int(fields[11]) + int(fields[12])) * _NS // _TICKS_PER_S
 
 
 def has_run_delays() -> bool:
@@ -218,8 +241,7 @@ def resident_bytes(pid: int, page: int) -> int | None:
 def cpu_ns(pid: int) -> int | None:
     """CPU time of all threads of a process since its birth; None when it has gone."""
     try:
-        fields = _read(f"/proc/{pid}/stat").rpartition(b")")[2].split()
-        return (int(fields[11]) + int(fields[12])) * _NS // _TICKS_PER_S
+        return _cpu_ns(f"/proc/{pid}")
     except (OSError, IndexError, ValueError):
         return None
 
@@ -234,9 +256,8 @@ def exists(pid: int) -> bool:
 
 def start_of(pid: int, tid: int | None = None) -> tuple[int, int] | None:
     """(parent, start in ns since boot) of a process, or of one of its threads; None when it has gone."""
-    path = f"/proc/{pid}/stat" if tid is None else f"/proc/{pid}/task/{tid}/stat"
     try:
-        fields = _read(path).rpartition(b")")[2].split()
+        fields = _stat(_folder(pid, tid))[1]
         return int(fields[1]), int(fields[19]) * _NS // _TICKS_PER_S
     except (OSError, IndexError, ValueError):
         return None
@@ -257,20 +278,16 @@ def threads(pid: int) -> list[int]:
 
 def parent(pid: int) -> int:
     try:
-        stat = _read(f"/proc/{pid}/stat").decode(errors="replace")
-    except OSError:
+        return int(_stat(f"/proc/{pid}")[1][1])
+    except (OSError, IndexError):
         return 0
-    return int(stat[stat.rindex(")") + 2 :].split()[1])
 
 
 def thread_numbers(pid: int) -> dict[int, int]:
     """Of a process's threads the numbers that they have in their own namespace, with those they have here."""
     found = {}
     for tid in threads(pid):
-        numbers = (
-            _read(f"/proc/{pid}/task/{tid}/status").partition(b"\nNSpid:")[2].partition(b"\n")[0].split()
-        )
-        if numbers:
+        if numbers := _namespace_numbers(_folder(pid, tid)):
             found[int(numbers[-1])] = tid
     return found
 

@@ -24,7 +24,7 @@ from textual.widget import Widget
 
 from gputop.format import escape_text, width_of
 from gputop.playback.feed import Feed
-from gputop.process.event_loop import SureTimers
+from gputop.process.textual_app import SureTimers
 from gputop.ui.model.look import Line, Span, ascii_line, line_width, plain
 from gputop.ui.model.view import View
 from gputop.ui.terminal.palette import Palette

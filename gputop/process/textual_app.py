@@ -1,4 +1,4 @@
-"""What a Textual program needs: one-shot timers that always fire, garbage collected between two frames."""
+"""Base of the Textual programs: timers that always fire, garbage collection between two frames."""
 
 from __future__ import annotations
 
@@ -7,12 +7,14 @@ import gc
 from textual.app import App
 from textual.timer import Timer, TimerCallback
 
+_NEVER = 1 << 30
+
 
 class SureTimers(App[int]):
     """An app whose one-shot timers fire, however late.
 
-    A timer of Textual 8.2 skips the ticks that are already due when it starts; a one-shot timer has no other.
-    The timer that applies a resize is such a timer: once it was lost, no later resize was applied.
+    A timer of Textual 8.2 skips ticks that are already due when it starts, and a one-shot timer has no other
+    tick. The resize timer is one of these: after a lost tick, no later resize was applied.
     """
 
     def set_timer(
@@ -29,19 +31,14 @@ class SureTimers(App[int]):
         return timer
 
 
-# Runs the garbage collector between two frames of the screen; it is off until the first frame.
-
-_NEVER = 1 << 30
-
-
-def leave_old() -> None:
-    """What exists stays, and Python itself looks at nothing that is older than a moment."""
+def freeze_old_objects() -> None:
+    """Exempt all existing objects from garbage collection, and stop collecting the oldest generation."""
     gc.freeze()
     gc.set_threshold(*gc.get_threshold()[:2], _NEVER)
     gc.enable()
 
 
-def collect_old() -> None:
-    """Restores what ``leave_old`` left; where that was not called, Python does so itself."""
+def collect_old_objects() -> None:
+    """Collect the oldest generation if ``freeze_old_objects`` has turned its automatic collection off."""
     if gc.get_threshold()[2] == _NEVER:
         gc.collect()
