@@ -5,12 +5,14 @@ They are others' and lie beside the checkout on some machines; ``make real-trace
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from gputop.analysis.answer.report import Report
 from tests.reality.blind import NEAR, SKEW_NS, blinded
-from tests.reality.judge import explained, judged
+from tests.reality.judge import explained, judged_by
 from tests.reality.raw import read
 from tests.reality.table import page
 
@@ -37,17 +39,29 @@ def trace(name: str) -> Path:
     return TRACES / name
 
 
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where imported traces are."""
+    return tmp_path_factory.mktemp("imported")
+
+
+@cache
+def reported(name: str, folder: Path) -> Report:
+    """What gputop says of one, which is imported there."""
+    report = explained(trace(name), folder)
+    assert report is not None
+    return report
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-def test_idle_time_gpus_and_class_are_those_of_the_rows(name: str, tmp_path: Path) -> None:
-    row = judged(trace(name), tmp_path)
-    assert row is not None
+def test_idle_time_gpus_and_class_are_those_of_the_rows(name: str, folder: Path) -> None:
+    report = reported(name, folder)
+    row = judged_by(report, trace(name))
     assert row.exact, row.idle
     right, wrong = FILES[name]
     assert row.named in right
     assert row.named in row.allowed
-    report = explained(trace(name), tmp_path)
-    assert report is not None
     assert {one.cause for one in report.findings} & wrong == set()
     assert {one.label for one in report.gpus} == {f"GPU {one.gpu}" for one in read(trace(name)).work}
     assert "the chain is not known" not in report.verdict
@@ -56,10 +70,9 @@ def test_idle_time_gpus_and_class_are_those_of_the_rows(name: str, tmp_path: Pat
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", FILES)
-def test_without_their_kernels_nothing_false_is_proved(name: str, tmp_path: Path) -> None:
-    row = judged(trace(name), tmp_path)
-    assert row is not None
-    blind = list(blinded(tmp_path / f"{name}.msgpack", name))
+def test_without_their_kernels_nothing_false_is_proved(name: str, folder: Path) -> None:
+    row = judged_by(reported(name, folder), trace(name))
+    blind = list(blinded(folder / f"{name}.msgpack", name))
     for one in blind:
         assert one.overlap_ns <= SKEW_NS, one
         assert one.bounded, one
@@ -69,18 +82,16 @@ def test_without_their_kernels_nothing_false_is_proved(name: str, tmp_path: Path
 
 
 @pytest.mark.slow
-def test_warm_up_is_never_each_step(tmp_path: Path) -> None:
-    report = explained(trace("07_first_use.json.gz"), tmp_path)
-    assert report is not None
+def test_warm_up_is_never_each_step(folder: Path) -> None:
+    report = reported("07_first_use.json.gz", folder)
     assert (report.findings, report.what_if) == ((), ())
     assert "step" not in report.verdict
 
 
 @pytest.mark.slow
-def test_of_the_loader_the_time_the_operator_and_the_step_are_right(tmp_path: Path) -> None:
+def test_of_the_loader_the_time_the_operator_and_the_step_are_right(folder: Path) -> None:
     """By the rows 96 % of the idle time lies in it; eight bytes are sent before a batch."""
-    report = explained(trace("05_loader_after_reads.json.gz"), tmp_path)
-    assert report is not None
+    report = reported("05_loader_after_reads.json.gz", folder)
     finding = report.findings[0]
     assert (finding.cause, finding.level) == ("C12", "proved")
     assert finding.loss.lower > 0.95 * report.idle.lower

@@ -66,10 +66,12 @@ class Judged:
 
 def judged(path: Path, folder: Path) -> Judged | None:
     """The row of one file; None where it holds no GPU's work."""
+    return judged_by(explained(path, folder), path) if truth(read(path)) else None
+
+
+def judged_by(report: Report | None, path: Path) -> Judged:
+    """The row of a file that has such a report."""
     found = truth(read(path))
-    if not found:
-        return None
-    report = explained(path, folder)
     told = {gpu.label: gpu for gpu in report.gpus} if report is not None else {}
     idle = []
     for one in found:
