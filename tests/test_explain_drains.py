@@ -27,7 +27,7 @@ from tests.simulated import SECOND, Deed, Machine
 Steps = list[Deed]
 
 
-def scene(step: Steps, length: int = 3 * SECOND) -> AttributionContext:
+def scene(step: Steps, length: int = 2 * SECOND) -> AttributionContext:
     """A loop of some seconds with NVML beside it."""
     machine = Machine()
     while machine.length < length:
@@ -174,7 +174,7 @@ def test_the_line_of_a_read_is_that_of_the_gaps_that_go_back_to_it() -> None:
     machine = Machine()
     short = [one for number in range(15) for one in (Deed("launch", 10, number), Deed("host", 30))]
     step = [*short, *(Deed("launch", 400, 50 + number) for number in range(5)), Deed("read")]
-    while machine.length < 3 * SECOND:
+    while machine.length < 2 * SECOND:
         machine.run(step)
     machine.utilization(SECOND // 6)
     program = machine.finished()

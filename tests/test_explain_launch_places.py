@@ -28,7 +28,7 @@ Frame = list[object]
 def launching(stacks: list[list[Frame]]) -> Finding:
     """The first finding of a loop that launches too slowly, whose samples meet these stacks in turn."""
     machine = Machine()
-    while machine.length < 3 * SECOND:
+    while machine.length < 2 * SECOND:
         machine.run(STEP)
     machine.utilization(SECOND // 6)
     program = machine.finished()
@@ -78,7 +78,7 @@ def test_how_long_a_function_takes_is_known_by_its_part_of_the_step() -> None:
     machine = Machine()
     step = [*(one for number in range(40) for one in (Deed("host", 30), Deed("launch", 8, number)))]
     begins = []
-    while machine.length < 3 * SECOND:
+    while machine.length < 2 * SECOND:
         begins.append(machine.now)
         machine.run([*step, Deed("sync")])
     machine.utilization(SECOND // 6)
@@ -112,7 +112,7 @@ def test_launches_too_short_to_follow_within_a_loop_of_reads_are_the_reads() -> 
         Deed("read", size=1),
     ]
     machine = Machine()
-    while machine.length < 3 * SECOND:
+    while machine.length < 2 * SECOND:
         machine.run([*(Deed("launch", 400, number) for number in range(5)), *check * 40])
     machine.utilization(SECOND // 6)
     found = AttributionContext(machine.finished().analysis())

@@ -106,7 +106,7 @@ def test_the_same_wait_is_input_only_within_a_loader(stack: int, kind: str, caus
 def told(step: list[Deed]) -> dict[str, Finding]:
     """The findings of a loop with NVML beside it, by cause."""
     machine = Machine()
-    while machine.length < 3 * SECOND:
+    while machine.length < 2 * SECOND:
         machine.run(step)
     machine.utilization(SECOND // 6)
     return {one.cause: one for one in machine.finished().report().findings}
@@ -114,7 +114,7 @@ def told(step: list[Deed]) -> dict[str, Finding]:
 
 def share(finding: Finding) -> float:
     """Of three seconds."""
-    return finding.loss.middle / (3 * SECOND * US)
+    return finding.loss.middle / (2 * SECOND * US)
 
 
 def test_python_between_launches_is_overhead_and_the_advice_is_to_launch_less() -> None:

@@ -9,7 +9,7 @@ from gputop.analysis.build import explain
 from tests.programs import MAIN
 from tests.simulated import SECOND, Deed, Machine, launches
 
-HOLDER, LENGTH = 11, 3 * SECOND
+HOLDER, LENGTH = 11, 2 * SECOND
 
 
 def run(step: list[Deed], without: str = "-", steps: int = 0) -> tuple[Machine, int]:

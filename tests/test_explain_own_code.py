@@ -25,7 +25,7 @@ PACED = [Deed("launch", 10), Deed("host", 10)] * 20  # a launch each 10 us and w
 def told(step: list[Deed], inner: str = "", *, sampled: bool = True, gaps: int = WHOLE.gaps) -> Report:
     """What is reported of a loop in which samples meet the thread in the work with the cause ``fault``."""
     machine, times, due = Machine(), [], 0
-    while machine.length < 3 * SECOND:
+    while machine.length < 2 * SECOND:
         for deed in step:
             begin = machine.now
             machine.run([deed])
