@@ -25,6 +25,7 @@ from replay.coding import file_format as fmt
 NUMBERS = st.integers(-(1 << 61), 1 << 61) | st.integers(-3, 300)
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(*(NUMBERS for _ in FIELDS)), max_size=20), st.integers(0, 2))
 def test_every_number_comes_back(rows: list[tuple[int, ...]], text: int) -> None:
     table = np.array([(*row, text, 0, 2) for row in rows], TABLE)

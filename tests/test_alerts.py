@@ -147,6 +147,7 @@ def test_steps_that_take_twice_those_of_half_an_hour_before_fire() -> None:
     assert told[0].value == pytest.approx(2.5)
 
 
+@pytest.mark.slow
 def test_subjects_are_bounded_and_figures_are_taken_once_a_second() -> None:
     alerts = Alerts([parse("errors > 1000")])
     many = tuple(

@@ -37,6 +37,7 @@ def random_records(random: np.random.Generator, size: int) -> Records:
     return records
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("error")
 @seeds(200, quick=60)
 def test_any_records_give_a_report(seed: int) -> None:

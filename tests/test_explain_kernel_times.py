@@ -84,6 +84,7 @@ def share_off(loop: Loop, row: KernelLaunches) -> float:
     return abs(row.gpu.ns - loop.took[row.name] * US) / row.gpu.error_ns
 
 
+@pytest.mark.slow
 def test_what_is_reported_is_within_its_error_and_near() -> None:
     for seed in range(12):
         loop = mixed(seed)

@@ -73,6 +73,7 @@ def test_of_parts_that_samples_cannot_distinguish_the_function_that_launches_by_
     assert found.line.function == "update_ema"
 
 
+@pytest.mark.slow
 def test_how_long_a_function_takes_is_known_by_its_part_of_the_step() -> None:
     """Half of a step's calls are ``update_ema``'s, and three of four samples meet the other half."""
     machine = Machine()

@@ -117,6 +117,7 @@ def share(finding: Finding) -> float:
     return finding.loss.middle / (2 * SECOND * US)
 
 
+@pytest.mark.slow
 def test_python_between_launches_is_overhead_and_the_advice_is_to_launch_less() -> None:
     step = [one for number in range(30) for one in (Deed("launch", 10, number), Deed("host", 80))]
     finding = told(step)["C06"]

@@ -79,6 +79,7 @@ def test_many_equal_gaps_are_launching_wherever_samples_meet_it() -> None:
     assert told(slow).findings[0].cause == "C06"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("busy", "cause"), [(100, "C28"), (1_500, "C01")])
 def test_work_behind_a_longer_read_stays_with_the_read(busy: int, cause: str) -> None:
     """Without the read host and GPU work side by side: where the GPU works longer that wins as much."""

@@ -132,6 +132,7 @@ def test_a_loop_without_waits() -> None:
     assert script.count() == pytest.approx(50, abs=1)
 
 
+@pytest.mark.slow
 def test_an_irregular_program_has_none() -> None:
     for seed in range(5):
         script, random = Script(), np.random.default_rng(seed)

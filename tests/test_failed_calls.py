@@ -151,6 +151,7 @@ def mixed() -> list[Item]:
     return stream
 
 
+@pytest.mark.slow
 def test_sums_of_two_parts_are_those_of_the_whole() -> None:
     for place in range(4, 68, 3):
         stream = mixed()

@@ -214,6 +214,7 @@ def test_ticks_that_pile_up_are_left_out_but_whose_a_process_is_stays_known() ->
     assert others.left_out == [1001] * 3
 
 
+@pytest.mark.slow
 def test_where_showing_hangs_little_is_kept_and_nobody_is_shown_what_was_anothers(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -105,6 +105,7 @@ def test_what_is_shown_is_the_same_with_facts_forgotten() -> None:
     assert len(forgetful.watched()) == EXITED_SHOWN + 1
 
 
+@pytest.mark.slow
 def test_notes_problems_and_names_are_bounded() -> None:
     facts, book = Facts(), FactBook()
     for number in range(2000):

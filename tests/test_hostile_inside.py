@@ -96,6 +96,7 @@ def test_how_far_a_clock_is_off_stays_a_number_of_64_bits() -> None:
     assert sample.data["inside_error_ns"] < 1 << 62
 
 
+@pytest.mark.slow
 def test_more_rows_than_can_be_reported_of_are_counted() -> None:
     inside = Inside(lambda sample: None)
     for _ in range(2):
@@ -140,6 +141,7 @@ def test_forks_of_a_program_with_many_texts_share_its_room() -> None:
     assert sum(len(texts.of(pid)) for pid in range(50)) <= HandedTexts.MOST_OF_ALL
 
 
+@pytest.mark.slow
 def test_moments_and_threads_without_end_are_forgotten() -> None:
     inside = Inside(lambda sample: None)
     tracemalloc.start()

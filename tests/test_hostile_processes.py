@@ -173,6 +173,7 @@ def test_a_path_longer_than_any_that_can_be_opened_is_left_out(tmp_path: Path) -
     assert list(maps.cut()) == [ME]
 
 
+@pytest.mark.slow
 def test_what_is_kept_of_the_mappings_of_many_processes_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("probes.stacks.mappings.MOST_KEPT", 10_000, raising=False)
     kept = Mappings(lambda _pid: None)

@@ -93,6 +93,7 @@ def test_a_session_whose_activities_name_no_gpu_is_damaged() -> None:
         activity_rows({**data, "texts": ["kernel"], "name": [0], "detail": [0], "what": [0]})
 
 
+@pytest.mark.slow
 def test_calls_of_one_thread_for_very_many_gpus_are_refused(tmp_path: Path) -> None:
     """Each call cut the gap of every GPU: 55 KB took 4.6 GB."""
     (trace := tmp_path / "gpus.json").write_text(

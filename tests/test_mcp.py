@@ -232,6 +232,7 @@ async def test_a_long_answer_comes_in_pages_that_add_up(server: Any) -> None:
     assert "not a cursor" in result.content[0].text
 
 
+@pytest.mark.slow
 async def test_cells_that_hold_other_values_are_one_marked_text_and_what_is_cut_shows_it(server: Any) -> None:
     query = "select map {name: 1} as m, range(9999) as l from processes limit 1"
     async with asked(server) as client:
