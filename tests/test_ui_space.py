@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -178,3 +179,23 @@ def test_without_root_and_nvml_every_sentence_is_whole_and_nothing_is_claimed(si
     assert "Waiting for a process that uses CUDA" in text
     assert "gputop --pid 1234" in " ".join(text.replace("│", " ").split())
     assert not any(claim in text for claim in ("compute mode", "persistence", "context switches normal"))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("replay", [False, True])
+@pytest.mark.parametrize("size", [(40, 12), (80, 12), (60, 13), (80, 14), (50, 20), (80, 24)])
+def test_a_small_screen_has_a_row_of_a_process_and_counts_the_others(
+    size: tuple[int, int], replay: bool
+) -> None:
+    """In a replay at 80x12 there was a heading without rows, which said that one row was out of sight."""
+    frame = fake.frame(gpus=8, processes=5)
+    with Shown(frame, size=size, replay=replay) as screen:
+        for _ in range(2):
+            screen.explain(explained(8))
+        text = screen.text(*size)
+    title = next(line for line in text.splitlines() if "Processes 5" in line)
+    below = text.partition(title)[2].splitlines()
+    seen = sum(any(f" {row.pid} " in line for line in below) for row in frame.processes)
+    hidden = re.search(r"\+(\d+) rows?", title)
+    assert seen >= 1
+    assert seen + (int(hidden[1]) if hidden else 0) == 5

@@ -13,7 +13,7 @@ from gputop.ui.model.look import Line, Span, line_width
 from gputop.ui.model.process import waterfall
 from gputop.ui.panes.pane import Heading, Pane, Plain, quiet_key
 
-LEAST = 11  # lines of a screen that shows GPUs; one more with the time bar
+LEAST = 11  # lines of a screen that shows GPUs; two more with the time bar
 TALL = 30  # lines of a screen with room for graphs
 _CORNERS = 8  # columns of the box's corners and of the gap between title and right end
 GRAPHS = 5  # lines of a single GPU: two or more graphs and a line of figures
@@ -33,7 +33,7 @@ class Gpus(Pane):
     def wanted(self, width: int) -> int:
         """Return a line for each GPU and a heading, or the lines of graphs for a single GPU."""
         height, frame = self.app.size.height, self.view.frame
-        if height < LEAST + (not self.view.live):
+        if height < LEAST + 2 * (not self.view.live):
             return 0
         room = max(1, height // 5 if height < TALL else height // 4)
         if frame is None:
