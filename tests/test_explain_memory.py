@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import tracemalloc
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -63,6 +64,18 @@ def test_an_explanation_allocates_at_most_500_bytes_a_call() -> None:
     assert report.steps is not None
     assert report.steps.count == PER_BURST * 10_000
     assert peak_bytes(lambda: explained(busy)) / CALLS < 500
+
+
+def test_an_explanation_keeps_at_most_20_bytes_a_call() -> None:
+    busy = window()
+    tracemalloc.start()
+    try:
+        kept = explained(busy)
+        gc.collect()
+        assert tracemalloc.get_traced_memory()[0] / CALLS < 20
+        assert kept.verdict.report.steps == explained(busy).verdict.report.steps
+    finally:
+        tracemalloc.stop()
 
 
 def test_a_checkpoint_allocates_a_tenth_of_that() -> None:

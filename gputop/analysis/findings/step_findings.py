@@ -415,6 +415,14 @@ class Loops:
         means = [part["ns"].sum() / part["count"].sum() for part in np.array_split(self.rows, BINS)]
         return last >= GROWN * first and _order(np.array(means)) >= STEADY
 
+    def settled(self) -> Loops:
+        """Return these without the rows unless they grow: all else that is reported is computed then."""
+        if self.grow:
+            return self
+        made = replace(self, rows=np.zeros(0, STEP), causes={})
+        vars(made).update(long=self.long, grow=self.grow)
+        return made
+
     def joined(self, later: Loops) -> Loops:
         """Return these and those of a later part."""
         made = replace(
