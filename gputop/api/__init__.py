@@ -1,1 +1,1 @@
-"""What other programs import from gputop: recordings opened, added up, explained and compared."""
+"""The public API: recordings opened, added up, explained and compared."""

@@ -196,7 +196,7 @@ class Session:
 
 
 def open_session(path: File) -> Session:
-    """Opens a recording, to look at it more than once.
+    """Open a recording for several queries.
 
     Args:
         path: What ``gputop record``, ``gputop --record`` or key ``R`` of the screen wrote.

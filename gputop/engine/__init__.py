@@ -1,1 +1,1 @@
-"""From record batches and samples to frames and totals; live, replay and seek share it."""
+"""Frames and totals from record batches and samples, for live sources, replays and seeks."""

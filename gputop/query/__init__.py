@@ -1,1 +1,1 @@
-"""A recording asked in other words: SQL over its tables, tools of an assistant (MCP); none changes it."""
+"""Queries of recordings: SQL over their tables, tools of an assistant (MCP); all read-only."""

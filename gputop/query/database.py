@@ -19,7 +19,7 @@ from gputop.query.forked import in_child
 
 _TYPES = {INT: "BIGINT", REAL: "DOUBLE", TEXT: "VARCHAR", BOOL: "BOOLEAN"}
 _NUMPY: dict[str, Any] = {INT: np.int64, REAL: np.float64, BOOL: np.bool_}
-_AT_ONCE = 1 << 16  # rows; to insert each tick's by themselves takes longer than to read them
+_AT_ONCE = 1 << 16  # rows; inserting each tick's rows alone is slower than reading them
 _MEMORY = "2GB"  # some ten million calls
 SESSION_BOUNDS = (f"SET memory_limit='{_MEMORY}'", "SET threads=1", "SET temp_directory=''")
 # a query must not reach files, the network, extensions, our own variables; and not undo this

@@ -1,1 +1,1 @@
-"""What of a session is written: every record, every record of what matters, or sums only."""
+"""The detail of a recording: every record, those around events, or sums only."""

@@ -59,7 +59,7 @@ def joined(evidence: Evidence, known: WorkSequence, parts: Parts, threads: Ints)
 
 @dataclass
 class _Seen:
-    """Where parts make their calls."""
+    """The places of the parts' calls."""
 
     evidence: Evidence
     known: WorkSequence
@@ -168,7 +168,7 @@ def _from_pause(word: Ints, signature: Ints, pause: Floats, whole: Ints) -> Ints
 
 
 def _places(signature: Ints, word: Ints) -> Ints:
-    """Where the word begins, none within another one; the first and the last part may be cut."""
+    """Begins of the word, none within another one; the first and the last part may be cut."""
     signature, every = signature.copy(), len(word)
     signature[0] = word[0] if (signature[1:every] == word[1:]).all() else signature[0]
     signature[-1] = word[-1] if (signature[-every:-1] == word[:-1]).all() else signature[-1]

@@ -487,7 +487,7 @@ def _read_inside(queue: Queue, made: Ints, copy_ns: Ints) -> Queue:
 
 
 def _moving(queue: Queue, pending: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    """When a copy alone was waited for: a staged one before a proof, from the end of its call until then."""
+    """Waits for a copy alone: a staged one before a proof, from the end of its call until then."""
     last = _staged_last(queue)
     return intersect(union(queue.ready[last], queue.limit[last]), pending)
 

@@ -1,1 +1,1 @@
-"""What follows from CUDA's documented rules: when a GPU was idle for sure, and when it was not."""
+"""Proofs by CUDA's documented rules: when a GPU was certainly idle, and when it certainly had work."""

@@ -1,4 +1,4 @@
-"""Which streams a call proves empty, up to which moment; and when a GPU certainly had work."""
+"""Proofs by calls that streams are empty, and that a GPU had work."""
 
 from __future__ import annotations
 

@@ -452,7 +452,7 @@ def _crowds(names: Sequence[Column], number: Ints, device: Ints) -> list[Column]
 
 
 def _changes(column: Column) -> Mask:
-    """Where a column differs from the row before."""
+    """True where a column differs from the row before."""
     result: Mask = np.ones(len(column), np.bool_)
     np.not_equal(column[1:], column[:-1], out=result[1:])
     return result

@@ -268,7 +268,7 @@ class Queue(Tabular):
 
     @cached_property
     def _parts(self) -> _Parts:
-        """What does not depend on the durations: a queue is run many times."""
+        """Values that do not depend on the durations: a queue is run many times."""
         head = np.flatnonzero(np.append(True, self.group[1:] != self.group[:-1]))
         number = np.repeat(np.arange(len(head)), np.diff(np.append(head, len(self))))
         base = int(self.ready.min())

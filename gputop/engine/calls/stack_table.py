@@ -80,7 +80,7 @@ def in_backward(frames: Iterable[Line]) -> bool:
 
 
 def line_json(line: Line | None) -> LineJson | None:
-    """The same of a line that may be unknown."""
+    """Return the JSON of a line that may be unknown."""
     return line.to_json() if line is not None else None
 
 
@@ -124,7 +124,7 @@ class Stacks:
                 self.known = {line: line for frames in held for line in frames}
 
     def frameworks(self, pid: int) -> frozenset[Framework]:
-        """What the process has loaded, by the files of all of its stacks."""
+        """Return the frameworks of a process, by the files of its stacks."""
         return self._frameworks.get(pid, frozenset())
 
     def _line(self, frame: Iterable[Any]) -> Line:
