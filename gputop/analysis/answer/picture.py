@@ -81,17 +81,12 @@ class Equal:
 
 @dataclass(frozen=True, eq=False)
 class GpuLane(Equal):
-    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``.
-
-    Attributes:
-        index: NVML's number, -1: not known.
-        error: The error of the estimate of its idle time, as a share of the time.
-    """
+    """One GPU: ``shares[GPU_ROWS, columns]`` in parts of ``WHOLE``."""
 
     label: str
-    index: int
+    index: int  # NVML's number, -1: not known
     shares: Shares
-    error: float = 0.0
+    error: float = 0.0  # the error of the estimate of its idle time, as a share of the time
 
 
 @dataclass(frozen=True, eq=False)
@@ -106,37 +101,24 @@ class ThreadLane(Equal):
 
 @dataclass(frozen=True, eq=False)
 class RangeLane(Equal):
-    """The ranges of one thread: ``shares[names, columns]``; the rest of a column lies in none.
-
-    Attributes:
-        names: Their paths, outer to inner, the longest first; ``OTHER_RANGES`` for the rest.
-    """
+    """The ranges of one thread: ``shares[names, columns]``; the rest of a column lies in none."""
 
     pid: int
     tid: int
-    names: tuple[str, ...]
+    names: tuple[str, ...]  # their paths, outer to inner, the longest first; ``OTHER_RANGES`` for the rest
     shares: Shares
 
 
 @dataclass(frozen=True, eq=False)
 class Lanes(Equal):
-    """All lanes of a window.
+    """All lanes of a window."""
 
-    Attributes:
-        first: Number of the first column: it begins at ``first * COLUMN_NS`` of CLOCK_MONOTONIC.
-        columns: Number of columns; only whole ones.
-        gpus: The GPUs with work.
-        threads: The most frequent threads, those that make calls first.
-        marks: ``[2, columns]``: a record is missing in it, a finding points at it.
-        ranges: Of those ``threads`` that were in ranges of the program.
-    """
-
-    first: int
-    columns: int
-    gpus: tuple[GpuLane, ...]
-    threads: tuple[ThreadLane, ...]
-    marks: Shares
-    ranges: tuple[RangeLane, ...] = ()
+    first: int  # number of the first column: it begins at ``first * COLUMN_NS`` of CLOCK_MONOTONIC
+    columns: int  # number of columns; only whole ones
+    gpus: tuple[GpuLane, ...]  # the GPUs with work
+    threads: tuple[ThreadLane, ...]  # the most frequent threads, those that make calls first
+    marks: Shares  # ``[2, columns]``: a record is missing in it, a finding points at it
+    ranges: tuple[RangeLane, ...] = ()  # of those ``threads`` that were in ranges of the program
 
     @property
     def busy_share(self) -> float:
@@ -147,80 +129,48 @@ class Lanes(Equal):
 
 @dataclass(frozen=True, eq=False)
 class HostTime(Equal):
-    """One thread in the step, ns of each column.
-
-    Attributes:
-        calls: ``[len(CALL_WORDS), COLUMNS]`` inside calls; the rest of a column lies between calls.
-        counts: Calls of each kind that began in the step.
-        states: ``[STATE_ROWS, COLUMNS]``; the rest of a column is not known.
-    """
+    """One thread in the step, ns of each column."""
 
     tid: int
-    calls: Ints
-    counts: tuple[int, ...]
-    states: Ints
+    calls: Ints  # ``[len(CALL_WORDS), COLUMNS]`` inside calls; the rest of a column lies between calls
+    counts: tuple[int, ...]  # calls of each kind that began in the step
+    states: Ints  # ``[STATE_ROWS, COLUMNS]``; the rest of a column is not known
 
 
 @dataclass(frozen=True, eq=False)
 class IdleTime(Equal):
-    """The GPU's idle time by one cause: ``ns[COLUMNS]``.
+    """The GPU's idle time by one cause: ``ns[COLUMNS]``."""
 
-    Attributes:
-        cause: Its number, "" where it is not known.
-        family: The row of its family (``FAMILIES``).
-        proved: False if it is estimated, or rests on an assumption.
-    """
-
-    cause: str
-    family: int
-    proved: bool
+    cause: str  # its number, "" where it is not known
+    family: int  # the row of its family (``FAMILIES``)
+    proved: bool  # False if it is estimated, or rests on an assumption
     ns: Ints
 
 
 @dataclass(frozen=True, eq=False)
 class GpuTimes(Equal):
-    """One GPU in the step, ns of each column; the rest of a column is not known.
+    """One GPU in the step, ns of each column; the rest of a column is not known."""
 
-    Attributes:
-        label: ``GPU 0``.
-        index: NVML's number, -1: not known.
-        busy: Certainly at work.
-        presumed: Presumably at work.
-        idle: By cause, the most first.
-    """
-
-    label: str
-    index: int
-    busy: Ints
-    presumed: Ints
-    idle: tuple[IdleTime, ...]
+    label: str  # ``GPU 0``
+    index: int  # NVML's number, -1: not known
+    busy: Ints  # certainly at work
+    presumed: Ints  # presumably at work
+    idle: tuple[IdleTime, ...]  # by cause, the most first
 
 
 @dataclass(frozen=True, eq=False)
 class OneStep(Equal):
-    """The step of a process.
+    """The step of a process."""
 
-    Attributes:
-        pid: The process.
-        tid: The thread of its steps.
-        begin_ns: Its begin, CLOCK_MONOTONIC.
-        edges: ``[COLUMNS + 1]``, ns from its begin.
-        count: Number of steps.
-        median_ns: Their median length.
-        hosts: Its threads that make calls, ``tid`` first.
-        gpus: Those that it uses.
-        spans: ``[steps of the loop, 2]``: begin and end of each that is over, CLOCK_MONOTONIC, in order.
-    """
-
-    pid: int
-    tid: int
-    begin_ns: int
-    edges: Ints
-    count: int
-    median_ns: int
-    hosts: tuple[HostTime, ...]
-    gpus: tuple[GpuTimes, ...]
-    spans: Ints
+    pid: int  # the process
+    tid: int  # the thread of its steps
+    begin_ns: int  # its begin, CLOCK_MONOTONIC
+    edges: Ints  # ``[COLUMNS + 1]``, ns from its begin
+    count: int  # number of steps
+    median_ns: int  # their median length
+    hosts: tuple[HostTime, ...]  # its threads that make calls, ``tid`` first
+    gpus: tuple[GpuTimes, ...]  # those that it uses
+    spans: Ints  # ``[steps of the loop, 2]``: begin and end of each that is over, CLOCK_MONOTONIC, in order
 
     @property
     def length_ns(self) -> int:

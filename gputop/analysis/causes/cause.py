@@ -29,16 +29,11 @@ Culprit = Literal["drained_by", "refilled_by", "inside", "waiter", "end"]
 
 @dataclass(frozen=True, slots=True)
 class CauseMatch:
-    """The pieces of one process's gaps that belong to one cause.
-
-    Attributes:
-        segments: Mask of the pieces.
-        gaps: Rows of the gaps that they lie in, ascending.
-    """
+    """The pieces of one process's gaps that belong to one cause."""
 
     scene: AttributionContext
-    segments: Mask
-    gaps: Ints
+    segments: Mask  # mask of the pieces
+    gaps: Ints  # rows of the gaps that they lie in, ascending
 
     @property
     def ns(self) -> int:
@@ -239,19 +234,13 @@ MOMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class AboutCalls:
-    """The thread and the calls of such a finding.
-
-    Attributes:
-        count: Number of calls.
-        begin: Their begins, CLOCK_MONOTONIC, the worst first.
-        api: The most frequent function; ``where``: with its line.
-    """
+    """The thread and the calls of such a finding."""
 
     pid: int
     tid: int
-    count: int
-    begin: Ints
-    api: str = ""
+    count: int  # number of calls
+    begin: Ints  # their begins, CLOCK_MONOTONIC, the worst first
+    api: str = ""  # the most frequent function; ``where``: with its line
     where: str = ""
     line: Line | None = None
 

@@ -194,19 +194,12 @@ MANY, MOST = 20, 0.5  # launches a step that work on each element, of all that i
 
 @dataclass(frozen=True, slots=True)
 class LaunchPlace:
-    """The function in which most is lost.
+    """The function in which most is lost."""
 
-    Attributes:
-        line: Its line with most samples.
-        share: Its part of the loss.
-        loop: True if its own statements launch many small kernels, each over all elements.
-        host_ns: The time of threads in that function, whether or not the GPU was idle.
-    """
-
-    line: Line
-    share: float
-    loop: bool
-    host_ns: int
+    line: Line  # its line with most samples
+    share: float  # its part of the loss
+    loop: bool  # True if its own statements launch many small kernels, each over all elements
+    host_ns: int  # the time of threads in that function, whether or not the GPU was idle
 
 
 def launch_place(claim: CauseMatch) -> LaunchPlace | None:

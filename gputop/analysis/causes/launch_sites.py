@@ -281,21 +281,13 @@ _CUDA: Final = re.compile(r"/lib(?:cuda|nccl|cublas|cudnn|cupti|cufft|cusparse|c
 
 @dataclass(frozen=True, slots=True)
 class OwnCode:
-    """A row for each gap.
+    """A row for each gap."""
 
-    Attributes:
-        own: True if the submitting thread's work there is no launching.
-        works_ns: The thread's work there between its calls.
-        pace_ns: The thread's usual time from one launch to the next; 0: not known.
-        met: Samples at that place, in all gaps that end there.
-        met_own: Those of them in no framework's code.
-    """
-
-    own: Mask
-    works_ns: Ints
-    pace_ns: Ints
-    met: Ints
-    met_own: Ints
+    own: Mask  # True if the submitting thread's work there is no launching
+    works_ns: Ints  # the thread's work there between its calls
+    pace_ns: Ints  # the thread's usual time from one launch to the next; 0: not known
+    met: Ints  # samples at that place, in all gaps that end there
+    met_own: Ints  # those of them in no framework's code
 
 
 def own_code(scene: AttributionContext) -> OwnCode:

@@ -21,14 +21,10 @@ Own = TypeVar("Own", bound="Tabular")
 
 
 class Tabular:
-    """A base of data classes whose arrays are the columns of a table.
-
-    Attributes:
-        WHOLE: Arrays that are no columns, as are all other fields.
-    """
+    """A base of data classes whose arrays are the columns of a table."""
 
     __slots__ = ()
-    WHOLE: ClassVar[frozenset[str]] = frozenset()
+    WHOLE: ClassVar[frozenset[str]] = frozenset()  # arrays that are no columns, as are all other fields
 
     def take(self: Own, rows: npt.NDArray[Any] | slice) -> Own:
         """Return some rows, by number or mask."""
@@ -151,17 +147,11 @@ def unique_runs(ids: npt.NDArray[T]) -> tuple[npt.NDArray[T], Ints, Ints]:
 
 @dataclass(frozen=True, slots=True)
 class Effort:
-    """Bounds of estimates and replays; beyond them samples stand for the whole.
+    """Bounds of estimates and replays; beyond them samples stand for the whole."""
 
-    Attributes:
-        operations: Operations of a queue by which durations are found, and learned.
-        gaps: Estimated gaps that are followed one by one, the longest.
-        waits: Waits of a program that are run again, from the middle: a loop repeats itself.
-    """
-
-    operations: int
-    gaps: int
-    waits: int
+    operations: int  # operations of a queue by which durations are found, and learned
+    gaps: int  # estimated gaps that are followed one by one, the longest
+    waits: int  # waits of a program that are run again, from the middle: a loop repeats itself
 
 
 WHOLE = Effort(operations=300_000, gaps=20_000, waits=1_500)

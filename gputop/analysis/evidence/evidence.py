@@ -106,19 +106,13 @@ class Columns:
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The recorded threads, by ascending thread id.
-
-    Attributes:
-        known: The moment from which on the thread's states are known.
-        ended: Its exit; the far future while it lives.
-        parent: The row of the thread that made it; -1 if its birth was not recorded.
-    """
+    """The recorded threads, by ascending thread id."""
 
     tid: Ints
     pid: Ints
-    known: Ints
-    ended: Ints
-    parent: Ints
+    known: Ints  # the moment from which on the thread's states are known
+    ended: Ints  # its exit; the far future while it lives
+    parent: Ints  # the row of the thread that made it; -1 if its birth was not recorded
 
     def row(self, tids: Column) -> Ints:
         """Return the row of each thread id; -1: not there."""

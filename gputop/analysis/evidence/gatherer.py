@@ -431,20 +431,13 @@ _MOST_GONE = 1024  # ends of processes that are kept
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """The end of the last process that made CUDA calls.
-
-    Attributes:
-        name: Its name, "" where it is not known.
-        time_ns: CLOCK_MONOTONIC.
-        code: The status, as of ``wait``; None: not known.
-        users: The number of processes that made CUDA calls, this one included; 0: none of its own is known.
-    """
+    """The end of the last process that made CUDA calls."""
 
     pid: int
-    name: str
-    time_ns: int
-    code: int | None
-    users: int
+    name: str  # its name, "" where it is not known
+    time_ns: int  # CLOCK_MONOTONIC
+    code: int | None  # the status, as of ``wait``; None: not known
+    users: int  # the number of processes that made CUDA calls, this one included; 0: none of its own is known
 
 
 class Ends:

@@ -42,21 +42,13 @@ class Inner(NamedTuple):
 
 
 class Effect(NamedTuple):
-    """A call that counts.
+    """A call that counts."""
 
-    Attributes:
-        at: The moment of its effect, CLOCK_MONOTONIC, ns.
-        row: Its record.
-        use: Its kind; ``ENDED`` for the end of a process.
-        device: The GPU by the process's own number, or ``UNKNOWN``.
-        counted: Calls that counted in its place before a mark that lies within it.
-    """
-
-    at: int
-    row: Any
-    use: Memory
-    device: int
-    counted: tuple[Inner, ...]
+    at: int  # the moment of its effect, CLOCK_MONOTONIC, ns
+    row: Any  # its record
+    use: Memory  # its kind; ``ENDED`` for the end of a process
+    device: int  # the GPU by the process's own number, or ``UNKNOWN``
+    counted: tuple[Inner, ...]  # calls that counted in its place before a mark that lies within it
 
 
 class MemoryCalls:

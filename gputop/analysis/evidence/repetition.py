@@ -192,21 +192,13 @@ _RARE = 1024  # kinds that are distinguished
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A way to cut a sequence.
+    """A way to cut a sequence."""
 
-    Attributes:
-        symbol: Begins a part.
-        every: True if each occurrence begins a part (a graph is a step), not only the first of a run.
-        usual: The symbols that most parts hold.
-        score: The part of everything that is explained.
-        length: Operations in a part.
-    """
-
-    symbol: int
-    every: bool
-    usual: Ints
-    score: float
-    length: float
+    symbol: int  # begins a part
+    every: bool  # True if each occurrence begins a part (a graph is a step), not only the first of a run
+    usual: Ints  # the symbols that most parts hold
+    score: float  # the part of everything that is explained
+    length: float  # operations in a part
 
 
 @dataclass(frozen=True, slots=True)
@@ -426,21 +418,13 @@ def likeness(does: npt.NDArray[np.float32], usual: Ints, rare: Ints | int = 0) -
 
 @dataclass(frozen=True, slots=True)
 class _Weighed:
-    """A weight of everything: operations, or time.
+    """A weight of everything: operations, or time."""
 
-    Attributes:
-        alike: In parts that are alike, each by its likeness.
-        more: In parts with other work behind a step, as much as that step.
-        between: The rest between the first and the last part.
-        own: All from the first to the last part.
-        everything: All, but for an incomplete part at either end.
-    """
-
-    alike: float
-    more: float
-    between: float
-    own: float
-    everything: float
+    alike: float  # in parts that are alike, each by its likeness
+    more: float  # in parts with other work behind a step, as much as that step
+    between: float  # the rest between the first and the last part
+    own: float  # all from the first to the last part
+    everything: float  # all, but for an incomplete part at either end
 
     @classmethod
     def of(cls, alike: Floats, holds: Floats, weight: Floats, total: float) -> _Weighed:

@@ -111,18 +111,12 @@ KINDS: Final = ("communication", "copies", "compute", "memory", "other")
 
 @dataclass(frozen=True, slots=True)
 class BusyTime:
-    """Busy time of one or several GPUs, ns.
-
-    Attributes:
-        some: With some ``communication`` or ``copies``.
-        alone: With nothing but these.
-        ran: Of kernels by kind, side by side ones counted each.
-    """
+    """Busy time of one or several GPUs, ns."""
 
     busy: int
-    some: dict[str, int]
-    alone: dict[str, int]
-    ran: dict[str, int]
+    some: dict[str, int]  # with some ``communication`` or ``copies``
+    alone: dict[str, int]  # with nothing but these
+    ran: dict[str, int]  # of kernels by kind, side by side ones counted each
 
 
 def busy_time(gpu: KernelTime, texts: Sequence[str]) -> BusyTime:

@@ -53,15 +53,10 @@ LEAST_NS = 100_000  # shorter times between two calls have no owner, and are not
 
 @dataclass(frozen=True, slots=True)
 class Possible:
-    """Time before gaps in which the GPU may have been idle.
+    """Time before gaps in which the GPU may have been idle."""
 
-    Attributes:
-        by_cause: (row of the catalogue, process) -> ns.
-        left_ns: The rest of each gap.
-    """
-
-    by_cause: dict[tuple[int, int], int]
-    left_ns: Ints
+    by_cause: dict[tuple[int, int], int]  # (row of the catalogue, process) -> ns
+    left_ns: Ints  # the rest of each gap
 
 
 def possible(scene: AttributionContext) -> Possible:
@@ -104,23 +99,15 @@ _MOMENTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """Findings and events of the gaps.
-
-    Attributes:
-        short_ns: Gaps too short to be followed, of causes without others.
-        unexplained_ns: Segments without a cause.
-        cause: The catalogue's row of each segment's cause, -1 for none.
-        claims: The match of each finding.
-        judged: Every cause of every process, whether a finding or not.
-    """
+    """Findings and events of the gaps."""
 
     findings: tuple[Finding, ...]
     events: tuple[Event, ...]
-    short_ns: int
-    unexplained_ns: int
-    cause: Ints
-    claims: tuple[tuple[Cause, CauseMatch], ...] = ()
-    judged: tuple[Judged, ...] = ()
+    short_ns: int  # gaps too short to be followed, of causes without others
+    unexplained_ns: int  # segments without a cause
+    cause: Ints  # the catalogue's row of each segment's cause, -1 for none
+    claims: tuple[tuple[Cause, CauseMatch], ...] = ()  # the match of each finding
+    judged: tuple[Judged, ...] = ()  # every cause of every process, whether a finding or not
 
 
 @dataclass(frozen=True, slots=True)
