@@ -179,16 +179,13 @@ def add_probes(parser: ArgumentParser, rate_hz: float = 4.0) -> None:
         help="CUDA calls whose stack and source line are recorded: all, slow ones such as syncs, copies and "
         "allocations (default), or none (off: the default with --once, without --record)",
     )
-    group.add_argument(  # its former name
-        "--lines", type=_stacks, choices=STACKS, help=argparse.SUPPRESS
+    former = {"costly": "slow"}  # of a value, and the flag's former name
+    group.add_argument(
+        "--lines", type=lambda text: former.get(text, text), choices=STACKS, help=argparse.SUPPRESS
     )
     group.add_argument(
         "--private", action="store_true", help="omit the names of processes that are not watched"
     )
-
-
-def _stacks(text: str) -> str:
-    return "slow" if text == "costly" else text
 
 
 def add_screen(parser: ArgumentParser) -> None:

@@ -156,12 +156,9 @@ class GputopApp(Host):
             self.set_timer(FIRST_POLL_S, self._first_poll)
         else:
             self.set_interval(1 / self._rate_hz, self.poll)
-            self.set_interval(GARBAGE_S, self._tidy)
-            self.screen_change_signal.subscribe(self, lambda _: self.set_timer(CLOSED_S, self._tidy))
+            self.set_interval(GARBAGE_S, collect_old_objects)
+            self.screen_change_signal.subscribe(self, lambda _: self.set_timer(CLOSED_S, collect_old_objects))
             self.call_after_refresh(self._seen)
-
-    def _tidy(self) -> None:
-        collect_old_objects()
 
     def _heed_signals(self, loop: asyncio.AbstractEventLoop) -> None:
         """Exit cleanly on signals: Textual would leave the terminal raw.
@@ -392,7 +389,7 @@ class GputopApp(Host):
                     await asyncio.sleep(0)
         self.show()
         self.screen.refresh(layout=True)
-        self.set_timer(CLOSED_S, self._tidy)
+        self.set_timer(CLOSED_S, collect_old_objects)
 
     def action_theme(self) -> None:
         if self.no_color or self.color_system is None:

@@ -19,7 +19,6 @@ from gputop.commands.observation import ObservedRun, closing_after, open_session
 from gputop.commands.words import bounded, size
 from gputop.errors import USAGE, CommandError
 from gputop.format import format_bytes, format_count
-from gputop.process.child import Child
 from gputop.process.failures import refused
 from gputop.process.interrupts import heeded
 from gputop.process.stdio import print_message
@@ -157,7 +156,9 @@ def _write_all(
 ) -> SessionError | CommandError | None:
     """Write until the source ends; an error, which is returned, ends the recording, not the command."""
     progress = _Progress(session)
-    status = StatusLine(shared=session.child is not None, terminal=_terminal_of(session.child))
+    child = session.child
+    terminal = child.terminal.descriptor if child is not None and child.terminal is not None else None
+    status = StatusLine(shared=child is not None, terminal=terminal)
     writer = session.output
     assert writer is not None
 
@@ -195,11 +196,6 @@ def _write_all(
         with contextlib.suppress(SessionError, MemoryError):  # reported already, or the file is whole
             writer.close()
     return None
-
-
-def _terminal_of(child: Child | None) -> int | None:
-    """The command's own terminal, if it has one."""
-    return child.terminal.descriptor if child is not None and child.terminal is not None else None
 
 
 def _outcome(session: ObservedRun, path: str, failure: Exception | None, after: str) -> int:
