@@ -71,6 +71,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
         (["--ring", "3"], "power of two"),
         (["--rate", "0"], "outside 0.5 to 20 Hz"),
         (["--rate", "nan"], "outside 0.5 to 20 Hz"),
+        (["serve", "--rate", "0"], "outside 0.5 to 20 Hz"),
         (["--frobnicate"], "--frobnicate"),
         (["--"], "no command after --"),
         (["record", "-o", "x", "--"], "no command after --"),
