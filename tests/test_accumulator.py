@@ -65,6 +65,7 @@ def of_stats(stats: Stats) -> Counts:
     return +counts
 
 
+@pytest.mark.slow
 def test_totals_and_sums_in_place_of_records_are_those_counted_by_hand(
     recording: tuple[dict[str, Any], list[Item], Counts],
 ) -> None:
@@ -80,6 +81,7 @@ def test_totals_and_sums_in_place_of_records_are_those_counted_by_hand(
     assert of_stats(collect(header, less)) == expected
 
 
+@pytest.mark.slow
 def test_the_daemons_counts_are_those_counted_by_hand(
     recording: tuple[dict[str, Any], list[Item], Counts],
 ) -> None:
@@ -96,6 +98,7 @@ def test_the_daemons_counts_are_those_counted_by_hand(
     assert +counts == expected
 
 
+@pytest.mark.slow
 def test_the_screens_counts_over_all_ticks_are_those_counted_by_hand(
     recording: tuple[dict[str, Any], list[Item], Counts],
 ) -> None:

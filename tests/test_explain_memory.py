@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from functools import cache
 
 import numpy as np
+import pytest
 
 from gputop.analysis.incremental import explained
 from gputop.analysis.window import Window
@@ -58,6 +59,7 @@ def peak_bytes(make: Callable[[], object]) -> int:
         tracemalloc.stop()
 
 
+@pytest.mark.slow
 def test_an_explanation_allocates_at_most_500_bytes_a_call() -> None:
     busy = window()
     report = explained(busy).verdict.report

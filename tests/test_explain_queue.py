@@ -109,6 +109,7 @@ def test_ends_are_those_of_a_loop_over_the_operations(case: tuple[Queue, list[in
     assert free.ends(np.array(duration, float)).tolist() == [end for _begin, end in slowly(free, duration)]
 
 
+@pytest.mark.slow
 @settings(max_examples=200, deadline=None)
 @given(queues())
 def test_no_operation_takes_longer_than_until_the_proof(case: tuple[Queue, list[int]]) -> None:

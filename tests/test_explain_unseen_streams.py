@@ -95,6 +95,7 @@ def test_whichever_work_of_a_rare_stream_is_lost_no_proved_gap_is_busy(seed: int
         assert not false_gaps(made, made.program.analysis([row])), f"without record {row}"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("deeds", DEEDS)
 @seeds(16)
 def test_whichever_work_is_lost_no_proved_gap_is_busy(deeds: str, seed: int) -> None:

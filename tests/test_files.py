@@ -246,6 +246,7 @@ def test_what_is_carried_over_is_what_makes_it_so(name: str, tmp_path: Path) -> 
     assert losses(without_what_is_carried(path), stretch)["idle"] < losses(path, stretch)["idle"]
 
 
+@pytest.mark.slow
 def test_a_part_counts_its_own_calls_only_and_its_frames_are_those_of_the_whole(tmp_path: Path) -> None:
     path = tmp_path / "part.msgpack"
     with gputop.open_session(STORM) as session:

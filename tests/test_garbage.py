@@ -43,6 +43,7 @@ def test_what_was_left_is_looked_at_when_the_program_says_so() -> None:
     assert left() is None
 
 
+@pytest.mark.slow
 def test_where_nothing_was_left_python_alone_looks() -> None:
     left = old_garbage()
     textual_app.collect_old_objects()
