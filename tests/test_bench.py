@@ -34,6 +34,7 @@ _LONG = (
     "long",
     "fleet",
     "watching",
+    "left open",
 )
 
 

@@ -40,7 +40,7 @@ def at_work(pid: int) -> tuple[str, float]:
 
 BUDGET_S = 2.0  # of one question, as Patience counts them
 _START_S = 10.0  # an interpreter starts, on a busy machine
-IDLE_S, MOST_IDLE_S = 5.0, 60.0  # without a question, after which the child ends
+IDLE_S, MOST_IDLE_S = 5.0, 20.0  # without a question, after which the child ends
 _MOST_KEPT = 4096
 _MOST_AHEAD = 256  # answers not requested yet
 _MOST_ANSWER = 1 << 18  # bytes of a later answer: 32 names of 4 KB

@@ -62,6 +62,7 @@ GROUPS: dict[str, Callable[[Path], list[Row]]] = {
     "long": long.rows,
     "jump": jump.rows,
     "watching": watching.rows,
+    "left open": watching.left_open,
 }
 
 

@@ -12,8 +12,8 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from statistics import median
 
@@ -27,9 +27,12 @@ from tests.yardstick import USUAL_TURN_S, turn_s
 
 CALLS_PER_S = 20_000
 CPU_BOUND, MEMORY_BOUND = 6.0, 150.0  # percent of a core where a turn takes USUAL_TURN_S; MB
+GAIN_BOUND = 15.0  # MB in five minutes
 ROUNDS = 2
 _WARM_UP_S, _WATCH_S, _PATIENCE_S = 12.0, 10.0, 30.0
 _FOREVER_S = 3600
+_LEFT_OPEN_S, _LOOK_S = 360.0, 2.0
+_SETTLED_S = 60.0  # of what is left open: the window is full, and what started it has ended
 _RUNTIME = "libcudart.so.12"
 _CALLS = ("cudaLaunchKernel", "cudaStreamSynchronize", "cudaStreamCreateWithFlags")
 
@@ -40,21 +43,54 @@ class _EndedError(Exception):
 
 def rows(folder: Path) -> list[Row]:
     """The screen's CPU time and memory, each with its bound, then those of its neighbours."""
-    out = folder / "watched"
-    environment = library_build.environment(os.environ) | {"SIMGPU_KERNEL_NS": "500"}
-    # a launch is a call of the runtime and one of the driver
-    words = [str(build_paced(folder)), str(CALLS_PER_S // 2), str(_FOREVER_S), str(out)]
-    with subprocess.Popen(words, env=environment) as program:
-        try:
-            found: dict[str, list[tuple[float, float]]] = {}
-            for _ in range(ROUNDS):
-                for name, command in _commands(program.pid).items():
-                    with suppress(_EndedError):
-                        found.setdefault(name, []).append(_watched(folder, command, environment))
-        finally:
-            program.kill()
+    found: dict[str, list[tuple[float, float]]] = {}
+    with _busy(folder) as (pid, environment):
+        for _ in range(ROUNDS):
+            for name, command in _commands(pid).items():
+                with suppress(_EndedError):
+                    found.setdefault(name, []).append(_watched(folder, command, environment))
     most = CPU_BOUND * turn_s() / USUAL_TURN_S
     return [row for name, lives in found.items() if lives for row in _rows(name, lives, most)]
+
+
+def left_open(folder: Path) -> list[Row]:
+    """The screen's memory after minutes, with all processes below it, and how much it gained by the end."""
+    sizes = []
+    with _busy(folder) as (pid, _environment), Terminal(folder) as terminal:
+        terminal.keys(shlex.join(_commands(pid)["gputop"]), "Enter")
+        time.sleep(_SETTLED_S)
+        own, began = terminal.child(), time.monotonic()
+        while time.monotonic() - began < _LEFT_OPEN_S:
+            sizes.append(pss_bytes(own) / 1e6)
+            time.sleep(_LOOK_S)
+        terminal.keys("q")
+        terminal.wait(terminal.at_prompt, _PATIENCE_S)
+    quarter = len(sizes) // 4
+    early, late = median(sizes[:quarter]), median(sizes[-quarter:])
+    what = f"gputop left open beside {CALLS_PER_S} calls a second"
+    return [
+        Row(
+            f"{what}, resident",
+            late,
+            "MB",
+            MEMORY_BOUND,
+            f"after {_LEFT_OPEN_S / 60:.0f} min; {max(sizes):.0f} at an explanation",
+        ),
+        Row(f"{what}, gained", late - early, "MB", GAIN_BOUND, f"{early:.0f} to {late:.0f} MB"),
+    ]
+
+
+@contextmanager
+def _busy(folder: Path) -> Iterator[tuple[int, Mapping[str, str]]]:
+    """A program of so many calls a second: its number and its environment."""
+    environment = library_build.environment(os.environ) | {"SIMGPU_KERNEL_NS": "500"}
+    # a launch is a call of the runtime and one of the driver
+    words = [str(build_paced(folder)), str(CALLS_PER_S // 2), str(_FOREVER_S), str(folder / "watched")]
+    with subprocess.Popen(words, env=environment) as program:
+        try:
+            yield program.pid, environment
+        finally:
+            program.kill()
 
 
 def _commands(pid: int) -> Mapping[str, list[str]]:
