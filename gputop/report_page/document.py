@@ -51,7 +51,7 @@ def document(
         f"<title>{text(title)}</title><style>{style}</style></head><body>"
         f"<header><h1>{text(title)}</h1><dl>{facts}</dl></header>"
         f'<main>{first}<nav aria-label="contents"><ul>{links}</ul></nav>{body}</main>'
-        '<div id="told" role="status"></div>'
+        '<div id="status" role="status"></div>'
         f"{inside}<script>{script}</script></body></html>\n"
     )
 

@@ -1,5 +1,5 @@
 "use strict";
-// Tables sort by what stands behind a figure; the rest of the page needs no script.
+// Tables sort by the exact values of figures; the rest of the page needs no script.
 for (const table of document.querySelectorAll("table.sorts")) {
   const heads = [...table.tHead.rows[0].cells], body = table.tBodies[0];
   heads.forEach((head, column) => head.querySelector("button").addEventListener("click", () => {
@@ -8,7 +8,7 @@ for (const table of document.querySelectorAll("table.sorts")) {
     const key = row => {
       const cell = row.cells[column], data = cell.querySelector("data");
       if (!figures) return cell.textContent;
-      return data && data.value !== "null" ? Number(data.value) : -Infinity;  // what is not known is least
+      return data && data.value !== "null" ? Number(data.value) : -Infinity;  // unknown figures are least
     };
     const order = (one, other) => figures ? (key(one) > key(other)) - (key(one) < key(other))
       : key(one).localeCompare(key(other));
@@ -19,7 +19,7 @@ for (const table of document.querySelectorAll("table.sorts")) {
   }));
 }
 // A box of the flame graph: a click makes it as wide as the page, a click on the widest one shows all again.
-const told = document.getElementById("told");
+const statusLine = document.getElementById("status");
 for (const flame of document.querySelectorAll("svg.flame")) {
   const boxes = [...flame.children];
   const places = boxes.map(box => [parseFloat(box.getAttribute("x")), parseFloat(box.getAttribute("width"))]);
@@ -34,6 +34,6 @@ for (const flame of document.querySelectorAll("svg.flame")) {
       const wide = parseFloat(box.getAttribute("width")) > 99.9;
       show(...(wide ? [0, 100] : places[number]));
     });
-    box.addEventListener("mouseenter", () => { told.textContent = box.querySelector("title").textContent; });
+    box.addEventListener("mouseenter", () => { statusLine.textContent = box.querySelector("title").textContent; });
   });
 }

@@ -96,7 +96,7 @@ def _class_text(
     if kind is DiagnosisKind.STARTUP:
         calls = _loading(scene, gpu)
         ns = sum(length(*one) for one in gpu.first_use.values())
-        return f"loading code and taking memory for the first time took {format_ns(ns)}{calls}"
+        return f"loading code and allocating memory for the first time took {format_ns(ns)}{calls}"
     if kind is DiagnosisKind.COMMUNICATION and busy.alone["communication"] > LEAST * span:
         return _alone(busy, "communication", "collectives", span)
     if kind is DiagnosisKind.COPY and busy.alone["copies"] > LEAST * span:
