@@ -135,7 +135,7 @@ def test_the_command_prints_the_same_as_json_as_csv_and_as_a_table(
     out, err = capfd.readouterr()
     told = json.loads(out)
     assert [tuple(row) for row in told["rows"]] == list(asked.late.answer.rows)
-    assert "10 communicators: 6 with a late rank, 1 without, 3 not known" in err
+    assert "10 communicators: 6 with a late rank, 1 without, 3 unknown" in err
     assert "2 processes use communicators whose creation was not recorded" in err
     assert cli.run(["fleet", "stragglers", str(asked.folder), "--all", "--csv"]) == 0
     lines = capfd.readouterr().out.splitlines()
