@@ -45,6 +45,8 @@ def test_flags_of_the_daemon_are_its_settings() -> None:
     limits = made_of.limits
     assert (limits.before_s, limits.after_s, limits.every_s, limits.most_bytes) == (7, 8, 9, 5 << 20)
     assert (made_of.most_rows, made_of.budget) == (200, 0.02)
+    rates = [parse(["serve", *words])[1].rate for words in ((), ("--rate", "2"))]
+    assert rates == [1.0, 2.0], "the daemon has a default of its own"
 
 
 def test_a_dump_goes_back_as_many_seconds_as_it_says(tmp_path: Path) -> None:
