@@ -25,44 +25,33 @@ MAX_ROWS = 1024  # the cookie's row number has ten bits
 
 @dataclass(frozen=True, slots=True)
 class Api:
-    """One traced function, all its variants together.
+    """One traced function, all its variants together."""
 
-    Attributes:
-        name: The symbol without its variant suffix.
-        layer: runtime, driver or nccl.
-        group: What it does: launch, copy, set, sync, query, alloc, free, host, event, stream, graph,
-            module, device, collective.
-        bytes: Where its size lies: ``rdx``; ``rdx<<2``; ``r8*r9``; ``rdi->128*3`` (product of three
-            u64 at that offset of a struct); ``nccl(rdx,rcx)`` (count times the size of a datatype).
-        kind: Copy direction: a register, ``[8]``, a constant, or ``rdi->152``.
-        stream: A register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant;
-            ``*rdi``: the handle that a successful call leaves there, stream or event.
-        aux: A register whose value is kept; ``esi``: its lower half, for flags; ``*rdi``: the address that a
-            successful call leaves there. The text of a row names it after what it is: ``event=rdi``.
-        argument: Its meaning: an event, an address of host memory, a device's number, …
-        memory: Its effect on memory of the device or of the host; ``stream`` of a map is the address.
-        role: Its part in the proof of an empty GPU; by default that of its group.
-        shape: How grid, block and shared memory of a launch are passed: two dim3 by value, seven words, or a
-            configuration to which the first argument points.
-        traits: Its other properties: the words of the row without ``=``.
-        majors: Library major versions for which this row holds; empty: all.
-        variant: The suffix for which this row holds, where its arguments differ; empty: all others.
-    """
-
-    name: str
-    layer: str
+    name: str  # the symbol without its variant suffix
+    layer: str  # runtime, driver or nccl
+    # what it does: launch, copy, set, sync, query, alloc, free, host, event, stream, graph, module, device,
+    # collective
     group: str
+    # where its size lies: ``rdx``; ``rdx<<2``; ``r8*r9``; ``rdi->128*3`` (product of three u64 at that offset
+    # of a struct); ``nccl(rdx,rcx)`` (count times the size of a datatype)
     bytes: str = ""
-    kind: str = ""
+    kind: str = ""  # copy direction: a register, ``[8]``, a constant, or ``rdi->152``
+    # a register, ``[16]``, or ``rdi->32``; empty: the default stream of its variant; ``*rdi``: the handle
+    # that a successful call leaves there, stream or event
     stream: str = ""
+    # a register whose value is kept; ``esi``: its lower half, for flags; ``*rdi``: the address that a
+    # successful call leaves there. The text of a row names it after what it is: ``event=rdi``
     aux: str = ""
-    argument: Argument = ""
+    argument: Argument = ""  # its meaning: an event, an address of host memory, a device's number, …
+    # its effect on memory of the device or of the host; ``stream`` of a map is the address
     memory: Memory = ""
-    role: Role = Role.OTHER
+    role: Role = Role.OTHER  # its part in the proof of an empty GPU; by default that of its group
+    # how grid, block and shared memory of a launch are passed: two dim3 by value, seven words, or a
+    # configuration to which the first argument points
     shape: ShapeAt = ""
-    traits: Trait = Trait.NONE
-    majors: tuple[int, ...] = ()
-    variant: str = ""
+    traits: Trait = Trait.NONE  # its other properties: the words of the row without ``=``
+    majors: tuple[int, ...] = ()  # library major versions for which this row holds; empty: all
+    variant: str = ""  # the suffix for which this row holds, where its arguments differ; empty: all others
 
 
 # groups whose records also carry the growth of run_delay, nvcsw and nivcsw

@@ -18,24 +18,17 @@ Value = TypeVar("Value")
 
 
 class Known:
-    """Holds facts. Its owner decides which ended processes are dropped.
-
-    Attributes:
-        processes: The watched processes' facts, all samples merged, by process number.
-        clients: Users of a GPU that are not watched, the newest sample of each.
-        names: Threads' (process, name) by thread id.
-        problems: Subject -> the newest sample; one without text ends the problem.
-        notes: The newest ones.
-        apis: The API table, if it was reported.
-    """
+    """Holds facts. Its owner decides which ended processes are dropped."""
 
     def __init__(self) -> None:
+        # the watched processes' facts, all samples merged, by process number
         self.processes: dict[int, ProcessData] = {}
-        self.clients: dict[int, Sample] = {}
-        self.names = ThreadNames()
+        self.clients: dict[int, Sample] = {}  # users of a GPU that are not watched, the newest sample of each
+        self.names = ThreadNames()  # threads' (process, name) by thread id
+        # subject -> the newest sample; one without text ends the problem
         self.problems: dict[str, Sample] = {}
-        self.notes: deque[Sample] = deque(maxlen=_NOTES)
-        self.apis: Sample | None = None
+        self.notes: deque[Sample] = deque(maxlen=_NOTES)  # the newest ones
+        self.apis: Sample | None = None  # the API table, if it was reported
 
     def copy(self) -> Known:
         """An independent copy."""

@@ -44,20 +44,13 @@ Ints = npt.NDArray[np.int64]
 
 @dataclass(frozen=True, slots=True)
 class ChunkTable:
-    """The chunks in order, in columns.
+    """The chunks in order, in columns."""
 
-    Attributes:
-        kinds: Names of kinds; ``kind`` is the place in it.
-        last: Latest time of each chunk, nanoseconds.
-        offset: Where each chunk lies.
-        mark_rows: The rows that are marks.
-    """
-
-    kinds: Sequence[str]
+    kinds: Sequence[str]  # names of kinds; ``kind`` is the place in it
     kind: Ints
-    last: Ints
-    offset: Sequence[int] | Ints
-    mark_rows: Ints
+    last: Ints  # latest time of each chunk, nanoseconds
+    offset: Sequence[int] | Ints  # where each chunk lies
+    mark_rows: Ints  # the rows that are marks
 
     @property
     def marks(self) -> Ints:
@@ -66,19 +59,13 @@ class ChunkTable:
 
 
 class ItemReader:
-    """Yields items of a table of chunks in the order in which they were written.
+    """Yields items of a table of chunks in the order in which they were written."""
 
-    Attributes:
-        header: facts that hold for all of it.
-        marks: times of the marks in order, nanoseconds.
-        problems: what is damaged or missing, in sentences; grows while items are read.
-    """
-
-    header: dict[str, Any]
-    marks: Ints
+    header: dict[str, Any]  # facts that hold for all of it
+    marks: Ints  # times of the marks in order, nanoseconds
 
     def __init__(self, file: ScannedFile) -> None:
-        self.problems: list[str] = []
+        self.problems: list[str] = []  # what is damaged or missing, in sentences; grows while items are read
         self._file = file
         self._closed = False
         self._damaged: set[int] = set()

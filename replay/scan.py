@@ -128,18 +128,12 @@ def _piece_at(file: ScannedFile, offset: int) -> Chunk | None:
 
 
 class Scan:
-    """One pass over a file, or the end of one, without an index.
-
-    Attributes:
-        entries: the intact chunks.
-        gaps: offset and length of every stretch that holds none.
-        closed: the file ends with a trailer.
-    """
+    """One pass over a file, or the end of one, without an index."""
 
     def __init__(self, file: ScannedFile, start: int, known: Entries | None = None) -> None:
-        self.entries = known if known is not None else Entries()
-        self.gaps: list[tuple[int, int]] = []
-        self.closed = False
+        self.entries = known if known is not None else Entries()  # the intact chunks
+        self.gaps: list[tuple[int, int]] = []  # offset and length of every stretch that holds none
+        self.closed = False  # the file ends with a trailer
         self._file = file
         self._wasted = 0
         self._run(start)

@@ -21,16 +21,12 @@ _PART_BYTES: Final = fmt.MAX_SAMPLE_BYTES // 2
 
 @dataclass(frozen=True, slots=True)
 class Spacing:
-    """Limits of the distance between two of them.
+    """Limits of the distance between two of them."""
 
-    Attributes:
-        chunks, bytes: Between two pieces of the index, whichever is reached first.
-        facts: Facts between two snapshots; more where the last one needed more room than these.
-    """
-
+    # chunks, bytes: between two pieces of the index, whichever is reached first
     chunks: int = 4096
     bytes: int = 8 << 20
-    facts: int = 512
+    facts: int = 512  # facts between two snapshots; more where the last one needed more room than these
 
 
 USUAL: Final = Spacing()

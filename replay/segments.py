@@ -29,15 +29,11 @@ MOST: Final = 512  # segments of one recording that are read together: each is a
 
 @dataclass(frozen=True, slots=True)
 class SegmentLimits:
-    """When a segment ends, at the next mark: at so many bytes, or after so many ns; None: never for that.
-
-    Attributes:
-        keep: Only so many segments stay, at least two: the oldest is removed; None: all.
-    """
+    """When a segment ends, at the next mark: at so many bytes, or after so many ns; None: never for that."""
 
     size: int | None = None
     span_ns: int | None = None
-    keep: int | None = None
+    keep: int | None = None  # only so many segments stay, at least two: the oldest is removed; None: all
 
     def reached(self, size: int, span_ns: int) -> bool:
         """True if one of the limits is reached."""

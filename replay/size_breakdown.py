@@ -23,19 +23,12 @@ class KindSize:
 
 @dataclass(frozen=True, slots=True)
 class Census:
-    """The file as a sum.
+    """The file as a sum."""
 
-    Attributes:
-        kinds: Most bytes first.
-        size_bytes: Of the file.
-        other_bytes: Outside of intact chunks: the first copy of the header, the trailer, damaged parts.
-        closed: The recorder ended in order.
-    """
-
-    kinds: tuple[KindSize, ...]
-    size_bytes: int
-    other_bytes: int
-    closed: bool
+    kinds: tuple[KindSize, ...]  # most bytes first
+    size_bytes: int  # of the file
+    other_bytes: int  # outside of intact chunks: the first copy of the header, the trailer, damaged parts
+    closed: bool  # the recorder ended in order
 
     @property
     def bytes_a_record(self) -> float | None:

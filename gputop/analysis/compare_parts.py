@@ -71,21 +71,13 @@ class Input:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """Consecutive parts of a recording, prepared for a comparison.
+    """Consecutive parts of a recording, prepared for a comparison."""
 
-    Attributes:
-        explained: Their explanation.
-        loops: Their steps, by kind of work.
-        inputs: Batches, which divide the time where there are no steps.
-        windows: Windows of equal length, where nothing else can be compared.
-        launched: Launches of each kernel in each of these windows.
-    """
-
-    explained: Ledger
-    loops: tuple[ComparedLoop, ...]
-    inputs: tuple[Input, ...]
-    windows: PieceTimes
-    launched: Mapping[Kernel, Ints]
+    explained: Ledger  # their explanation
+    loops: tuple[ComparedLoop, ...]  # their steps, by kind of work
+    inputs: tuple[Input, ...]  # batches, which divide the time where there are no steps
+    windows: PieceTimes  # windows of equal length, where nothing else can be compared
+    launched: Mapping[Kernel, Ints]  # launches of each kernel in each of these windows
 
 
 def compare(before: Evidence, after: Evidence) -> Diff:

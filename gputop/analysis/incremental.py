@@ -53,11 +53,7 @@ def explained(window: Window, effort: Effort = LIVE) -> Whole:
 
 
 class Fresh:
-    """The current verdict: the last full explanation, updated by light analyses.
-
-    Attributes:
-        contradicted: True if the last analysis contradicts the last full explanation.
-    """
+    """The current verdict: the last full explanation, updated by light analyses."""
 
     def __init__(self) -> None:
         self._sums = ColumnSums()
@@ -66,7 +62,7 @@ class Fresh:
         self._lanes: Lanes | None = None
         self._settled_ns = 0
         self._reach_ns = USUAL_REACH_NS
-        self.contradicted = False
+        self.contradicted = False  # True if the last analysis contradicts the last full explanation
 
     def consume(self, whole: Whole) -> Verdict:
         """Replace the full explanation and return its verdict."""

@@ -184,22 +184,15 @@ def rounded_shares(ns: Ints) -> Shares:
 
 @dataclass(frozen=True, slots=True)
 class GpuParts:
-    """The known parts of one GPU's time, as disjoint intervals; the rest is unknown.
+    """The known parts of one GPU's time, as disjoint intervals; the rest is unknown."""
 
-    Attributes:
-        cause: The catalogue's row of each idle piece, -1 for none.
-        sure: True for proved pieces.
-        begin, end: Of each idle piece.
-        presumed: Presumably at work: unknown time that is not estimated to be idle.
-        busy: Certainly at work.
-    """
-
-    cause: Ints
-    sure: Mask
+    cause: Ints  # the catalogue's row of each idle piece, -1 for none
+    sure: Mask  # True for proved pieces
+    # begin, end: of each idle piece
     begin: Ints
     end: Ints
-    presumed: tuple[Ints, Ints]
-    busy: tuple[Ints, Ints]
+    presumed: tuple[Ints, Ints]  # presumably at work: unknown time that is not estimated to be idle
+    busy: tuple[Ints, Ints]  # certainly at work
 
 
 def gpu_parts(scene: AttributionContext, outcome: Outcome, number: int, *, proved: bool) -> GpuParts:

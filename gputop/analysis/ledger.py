@@ -75,38 +75,25 @@ Levels = Mapping[Level, float]
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """The loss of one cause in one process.
+    """The loss of one cause in one process."""
 
-    Attributes:
-        example: The finding of the part that lost most; None where no part has enough for one.
-        at: That part, ns since the start of the recording.
-        parts: Number of parts with it.
-        loss: Its repeated loss, with bounds.
-        sure_ns, total_ns: Of that, time in gaps that need no estimate, and all.
-        gain_ns: The gain of its fix, at most.
-        gaps: Number of gaps.
-        levels: Its loss by the level of the idle time, ns.
-        names: Its loss by the level of the attribution, ns.
-        kinds: Its loss by class, ns.
-        usual: Sizes of its gaps and of those of the causes beside it.
-        alone: Its gaps that stood alone in their part.
-        settled: True if it is known to be a finding.
-    """
-
-    example: Finding | None
-    at: tuple[int, int]
-    loss: Annotated[Range, SUM]
+    example: Finding | None  # the finding of the part that lost most; None where no part has enough for one
+    at: tuple[int, int]  # that part, ns since the start of the recording
+    loss: Annotated[Range, SUM]  # its repeated loss, with bounds
+    # sure_ns, total_ns: of that, time in gaps that need no estimate, and all
     sure_ns: Annotated[int, SUM]
     total_ns: Annotated[int, SUM]
-    gain_ns: Annotated[int, SUM]
-    gaps: Annotated[int, SUM]
-    levels: Annotated[Levels, COUNTED]
-    names: Annotated[Levels, COUNTED]
-    kinds: Annotated[Mapping[DiagnosisKind | None, float], COUNTED]
+    gain_ns: Annotated[int, SUM]  # the gain of its fix, at most
+    gaps: Annotated[int, SUM]  # number of gaps
+    levels: Annotated[Levels, COUNTED]  # its loss by the level of the idle time, ns
+    names: Annotated[Levels, COUNTED]  # its loss by the level of the attribution, ns
+    kinds: Annotated[Mapping[DiagnosisKind | None, float], COUNTED]  # its loss by class, ns
+    # sizes of its gaps and of those of the causes beside it
     usual: Annotated[Sizes, Adds(gathered)] = field(default_factory=lambda: NO_SIZES)
+    # its gaps that stood alone in their part
     alone: Annotated[Sizes, Adds(gathered)] = field(default_factory=lambda: NO_SIZES)
-    parts: Annotated[int, SUM] = 1
-    settled: Annotated[bool, EITHER] = False
+    parts: Annotated[int, SUM] = 1  # number of parts with it
+    settled: Annotated[bool, EITHER] = False  # True if it is known to be a finding
 
     @property
     def kind(self) -> DiagnosisKind | None:
@@ -230,50 +217,38 @@ def _noted(one: Sequence[str], later: Sequence[str]) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True)
 class Ledger:
-    """The sums and examples of a stretch of time.
+    """The sums and examples of a stretch of time."""
 
-    Attributes:
-        start_ns: Start of the recording; all moments count from it.
-        begin_ns, end_ns: The stretch, CLOCK_MONOTONIC.
-        accounts: By GPU.
-        seen: By GPU: length of the parts in which a process used it, ns; the rest is start-up or end.
-        outside_ns, short_ns, unexplained_ns, unknown_ns, lost_events: As of ``Report`` and ``Outcome``.
-        exact: True if GPU time is from the GPU's own clock.
-        entries: Losses by cause, kind and process.
-        once: Losses that are no finding of their part, by cause and text.
-        no_requests_ns: Idle time without requests.
-        grounds: The texts of each class, of the part with the longest span.
-        spans: GPU time of the parts of each class.
-        what_if: By causes: steps, then before, after and least of each, times the steps.
-        storms: By (process, thread).
-        nothing: The sentence where no GPU had work.
-        failures, memory: At the end.
-    """
-
-    start_ns: int
+    start_ns: int  # start of the recording; all moments count from it
+    # begin_ns, end_ns: the stretch, CLOCK_MONOTONIC
     begin_ns: int
     end_ns: Annotated[int, LATER]
-    accounts: Annotated[Mapping[str, Account], _by_key(joined)]
+    accounts: Annotated[Mapping[str, Account], _by_key(joined)]  # by GPU
+    # by GPU: length of the parts in which a process used it, ns; the rest is start-up or end
     seen: Annotated[Mapping[str, int], COUNTED]
+    # outside_ns, short_ns, unexplained_ns, unknown_ns, lost_events: as of ``Report`` and ``Outcome``
     outside_ns: Annotated[int, SUM]
     short_ns: Annotated[int, SUM]
     unexplained_ns: Annotated[int, SUM]
     unknown_ns: Annotated[int, SUM]
     lost_events: Annotated[int, SUM]
-    exact: Annotated[bool, ALL]
-    entries: Annotated[Mapping[Key, Entry], _by_key(Entry.joined)]
+    exact: Annotated[bool, ALL]  # True if GPU time is from the GPU's own clock
+    entries: Annotated[Mapping[Key, Entry], _by_key(Entry.joined)]  # losses by cause, kind and process
     events: Annotated[tuple[Event, ...], Adds(_longest)]
-    once: Annotated[Rows, ROWS]
-    no_requests_ns: Annotated[float, SUM]
+    once: Annotated[Rows, ROWS]  # losses that are no finding of their part, by cause and text
+    no_requests_ns: Annotated[float, SUM]  # idle time without requests
+    # the texts of each class, of the part with the longest span
     grounds: Annotated[Mapping[DiagnosisKind | None, Ground], _by_key(_of_longest)]
-    spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]
+    spans: Annotated[Mapping[DiagnosisKind | None, int], COUNTED]  # GPU time of the parts of each class
     loops: Annotated[Mapping[tuple[int, int], Loops], _by_key(Loops.joined)]
+    # by causes: steps, then before, after and least of each, times the steps
     what_if: Annotated[Mapping[tuple[str, ...], tuple[int, ...]], ROWS]
-    storms: Annotated[Mapping[tuple[int, int], ThreadStorm], NESTED_ROWS]
+    storms: Annotated[Mapping[tuple[int, int], ThreadStorm], NESTED_ROWS]  # by (process, thread)
     cpu_waits: Annotated[Mapping[int, int], COUNTED]
     coverage: Annotated[bool, ALL]
     notes: Annotated[tuple[str, ...], Adds(_noted)]
-    nothing: str
+    nothing: str  # the sentence where no GPU had work
+    # failures, memory: at the end
     failures: Annotated[tuple[Failure, ...], LATER]
     memory: Annotated[MemoryReport | None, LATER]
     kernels: Annotated[KernelReport, NESTED]

@@ -211,10 +211,6 @@ class ReplayExplainer:
 
     Old records may matter (proofs/retention.py), so the file is read from its beginning, once; checkpoints
     on the way make later jumps short.
-
-    Attributes:
-        verdict: The newest explanation.
-        failure: Why there are no more explanations, "" while there are.
     """
 
     def __init__(self, reader: ItemReader, checkpoints: Sequence[tuple[int, Window]] = ()) -> None:
@@ -234,9 +230,9 @@ class ReplayExplainer:
         self.answered: tuple[int, bool] | None = None
         self.wake = threading.Condition()
         self._closed = False
-        self.verdict: Verdict | None = None
+        self.verdict: Verdict | None = None  # the newest explanation
         self._final: Whole | None = None  # of the end of the last process, for the marks after it
-        self.failure = ""
+        self.failure = ""  # why there are no more explanations, "" while there are
         self.thread = threading.Thread(target=self._run, name="gputop-why", daemon=True)
 
     def start(self) -> None:

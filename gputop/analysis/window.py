@@ -48,31 +48,19 @@ _REACH_NS = 1 << 46
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """An explanation of the time before a moment.
+    """An explanation of the time before a moment."""
 
-    Attributes:
-        report: The explanation.
-        end_ns: The moment: a mark, CLOCK_MONOTONIC.
-        start_ns: Start of the session, from which the report's moments count.
-        lanes: The same time column by column.
-        detail_age_ns: How much older than the figures the chains, advice, steps and gains are
-            (incremental.py).
-        steps: One step of each process with a loop.
-        first_look: True if it covers less than usual and the full one of this moment follows.
-        ended: The end of the last process that made CUDA calls, where none lives.
-        called_ns: End of the newest CUDA call, approximately; 0: none so far.
-        counted: The report's figures by time column, of a live explanation.
-    """
-
-    report: Report
-    end_ns: int
-    start_ns: int
-    lanes: Lanes
+    report: Report  # the explanation
+    end_ns: int  # the moment: a mark, CLOCK_MONOTONIC
+    start_ns: int  # start of the session, from which the report's moments count
+    lanes: Lanes  # the same time column by column
+    # how much older than the figures the chains, advice, steps and gains are (incremental.py)
     detail_age_ns: int = 0
-    steps: tuple[OneStep, ...] = ()
-    first_look: bool = False
-    ended: End | None = None
-    called_ns: int = 0
+    steps: tuple[OneStep, ...] = ()  # one step of each process with a loop
+    first_look: bool = False  # True if it covers less than usual and the full one of this moment follows
+    ended: End | None = None  # the end of the last process that made CUDA calls, where none lives
+    called_ns: int = 0  # end of the newest CUDA call, approximately; 0: none so far
+    # the report's figures by time column, of a live explanation
     counted: Counted | None = field(default=None, compare=False)
 
 
@@ -80,12 +68,7 @@ Own = TypeVar("Own", bound="Window")
 
 
 class Window:
-    """The newest items; of older ones only those that proofs may still need (retention.py).
-
-    Attributes:
-        start_ns: Start of the session, from which moments count.
-        ended_ns: The mark at which the last process that made CUDA calls had ended; 0 where one lives.
-    """
+    """The newest items; of older ones only those that proofs may still need (retention.py)."""
 
     def __init__(self, header: Mapping[str, Any], *, late_ns: int = 0, length_ns: int = WINDOW_NS) -> None:
         """Start with nothing.
@@ -98,7 +81,7 @@ class Window:
         self._length_ns = length_ns
         self._late = late_ns > 0
         self._gatherer = Gatherer(header)
-        self.start_ns = int(header.get("start_ns", 0))
+        self.start_ns = int(header.get("start_ns", 0))  # start of the session, from which moments count
         self._folded_ns = late_ns
         self._rows = 0  # in the ticks that have ended
         self._lost: deque[tuple[int, int]] = deque([(0, 0)])  # (mark, events lost up to it)
@@ -106,6 +89,7 @@ class Window:
         self._near: list[Tick] = []
         self._near_ns = 0
         self._ends = Ends()
+        # the mark at which the last process that made CUDA calls had ended; 0 where one lives
         self.ended_ns = 0
 
     @property

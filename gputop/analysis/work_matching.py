@@ -60,22 +60,15 @@ class Copies:
 
 @dataclass(frozen=True, slots=True)
 class Profile:
-    """The work of a usual step.
+    """The work of a usual step."""
 
-    Attributes:
-        launches: Kernels, graphs and collectives.
-        of_loop: The mean over all steps of the loop: more, where some steps are of more work.
-        inside: Kernels in its graphs beyond one each, by the launches during capture.
-        kernels: Launches of each kernel, in ascending order.
-        named: Launches of each kernel by name and shape, where both are known: comparable across recordings.
-        sends, reads: Copies to the device, and large ones to the host, that nearly every step makes.
-    """
-
-    launches: float
-    of_loop: float
-    inside: float
-    kernels: Floats
+    launches: float  # kernels, graphs and collectives
+    of_loop: float  # the mean over all steps of the loop: more, where some steps are of more work
+    inside: float  # kernels in its graphs beyond one each, by the launches during capture
+    kernels: Floats  # launches of each kernel, in ascending order
+    # launches of each kernel by name and shape, where both are known: comparable across recordings
     named: Mapping[Kernel, float]
+    # sends, reads: copies to the device, and large ones to the host, that nearly every step makes
     sends: tuple[Copies, ...]
     reads: tuple[Copies, ...]
 

@@ -14,31 +14,21 @@ def always(_options: Namespace) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """A command; each file of one ends in ``COMMAND``.
+    """A command; each file of one ends in ``COMMAND``."""
 
-    Attributes:
-        description: Its purpose, for its help.
-        add_arguments: Adds its arguments to its parser.
-        run: Runs it; returns the exit status, raises CommandError.
-        usage: The forms in which it is typed; empty: made by argparse.
-        starts: True if it starts a program: the words after ``--``, in ``options.command``.
-        check: Checks flags that depend on each other; raises CommandError.
-        intermixed: True if an optional argument may follow flags.
-        only_reads: True if an interrupt leaves nothing to clean up.
-        has_screen: True if the terminal is its own, so that nothing else may write there.
-        verbose: The help of ``-v``.
-    """
-
-    description: str
-    add_arguments: Callable[[ArgumentParser], None]
-    run: Callable[[Namespace], int]
-    usage: tuple[str, ...] = ()
-    starts: bool = False
+    description: str  # its purpose, for its help
+    add_arguments: Callable[[ArgumentParser], None]  # adds its arguments to its parser
+    run: Callable[[Namespace], int]  # runs it; returns the exit status, raises CommandError
+    usage: tuple[str, ...] = ()  # the forms in which it is typed; empty: made by argparse
+    starts: bool = False  # True if it starts a program: the words after ``--``, in ``options.command``
+    # checks flags that depend on each other; raises CommandError
     check: Callable[[Namespace], None] = lambda _options: None
-    intermixed: bool = False
+    intermixed: bool = False  # True if an optional argument may follow flags
+    # True if an interrupt leaves nothing to clean up
     only_reads: Callable[[Namespace], bool] = lambda _options: False
+    # True if the terminal is its own, so that nothing else may write there
     has_screen: Callable[[Namespace], bool] = lambda _options: False
-    verbose: str = "log to standard error; -vv: more"
+    verbose: str = "log to standard error; -vv: more"  # the help of ``-v``
 
 
 # the source of pyproject.toml's version: importlib.metadata took a fifteenth of a recording's start

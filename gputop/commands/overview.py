@@ -7,17 +7,11 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class CommandRow:
-    """A command in the list.
+    """A command in the list."""
 
-    Attributes:
-        typed: The command with its usual arguments, without ``gputop``.
-        summary: Its purpose in a few words.
-        module: The module with its ``COMMAND``, imported by need.
-    """
-
-    typed: str
-    summary: str
-    module: str
+    typed: str  # the command with its usual arguments, without ``gputop``
+    summary: str  # its purpose in a few words
+    module: str  # the module with its ``COMMAND``, imported by need
 
 
 LIVE = ""  # the command without a name, which shows the screen

@@ -56,13 +56,10 @@ class ProgressBar:
     Args:
         doing: The bar's first label.
         partial: True if a partial result is useful: then an interrupt only ends the reading.
-
-    Attributes:
-        stopped: True after such an interrupt.
     """
 
     def __init__(self, doing: str, *, partial: bool = False) -> None:
-        self.stopped = False
+        self.stopped = False  # True after such an interrupt
         self._partial, self._reading = partial, False
         self._doing = doing
         self._shown = sys.stderr.isatty()

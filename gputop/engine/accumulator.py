@@ -67,13 +67,10 @@ class Accumulator:
     """Adds up records and samples in its parts.
 
     Records other than calls are few: they are held back until ``settle`` and added together.
-
-    Attributes:
-        events: Records so far.
     """
 
     def __init__(self, *parts: Part) -> None:
-        self.events = 0
+        self.events = 0  # records so far
         self._parts = parts
         self._held: list[Records] = []
 

@@ -47,13 +47,7 @@ _ADDED: Final = frozenset({SUMS, APIS, FAULTS, MACHINE, ACTIVITY, FILES})  # sam
 
 
 class Tally(Accumulator):
-    """The sums of a stretch of a recording.
-
-    Attributes:
-        fill: Threads that fill a GPU (gputop/engine/gpus/nvml_rows.py).
-        mark: The newest mark, None before the first.
-        facts: The metadata consumed so far.
-    """
+    """The sums of a stretch of a recording."""
 
     def __init__(self) -> None:
         self.calls, self.callers, self.failed = CallCounts(), Callers(), FailedCalls()
@@ -64,11 +58,11 @@ class Tally(Accumulator):
             self.calls, self.callers, self.failed, self.lines, self.kernels, self.gpu_work,
             self.threads, self.stays, self.disk, self.faults, self.machine,
         )  # fmt: skip
-        self.fill: int | None = None
+        self.fill: int | None = None  # threads that fill a GPU (gputop/engine/gpus/nvml_rows.py)
         self.file_names = FileNames()
-        self.mark: Sample | None = None
+        self.mark: Sample | None = None  # the newest mark, None before the first
         self.still_open = OpenThreads()
-        self.facts = Facts()
+        self.facts = Facts()  # the metadata consumed so far
         # without eBPF: readings need the one before, so they do not merge
         self._counters: Counters | None = None
         self._counted: dict[int, ThreadTick] = {}

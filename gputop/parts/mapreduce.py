@@ -27,17 +27,11 @@ Answer = TypeVar("Answer", covariant=True)
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """A part of a recording, by its marks.
+    """A part of a recording, by its marks."""
 
-    Attributes:
-        path: The session file.
-        after_mark: The mark after which it begins, -1 for the start.
-        until_mark: The last mark in it; the number of marks for the end of the file.
-    """
-
-    path: str
-    after_mark: int
-    until_mark: int
+    path: str  # the session file
+    after_mark: int  # the mark after which it begins, -1 for the start
+    until_mark: int  # the last mark in it; the number of marks for the end of the file
 
 
 class Merges(Protocol[Partial, Answer]):

@@ -57,18 +57,12 @@ class Rule:
 
 @dataclass(frozen=True, slots=True)
 class Alert:
-    """A rule that has fired.
+    """A rule that has fired."""
 
-    Attributes:
-        time_ns: When, CLOCK_MONOTONIC.
-        subject: ``GPU 0``, ``process 42, cudaMalloc``; no text of the observed program.
-        value: The figure at that moment.
-    """
-
-    time_ns: int
+    time_ns: int  # when, CLOCK_MONOTONIC
     rule: Rule
-    subject: str
-    value: float
+    subject: str  # ``GPU 0``, ``process 42, cudaMalloc``; no text of the observed program
+    value: float  # the figure at that moment
 
     def text(self) -> str:
         """``idle > 50 for 5m: GPU 0 is at 63 %``."""

@@ -27,31 +27,18 @@ class RecordingState:
 
 @dataclass(frozen=True, slots=True)
 class Explained:
-    """Why the GPU was idle in the seconds before a moment.
+    """Why the GPU was idle in the seconds before a moment."""
 
-    Attributes:
-        report: The explanation; None: none yet.
-        end_ns: The moment, CLOCK_MONOTONIC.
-        start_ns: The origin of the report's times.
-        problem: Why there is no report, "" while one is coming.
-        lanes: The same seconds column by column, or None.
-        detail_age_ns: How much older than that moment the chains, the advice and the savings are.
-        steps: One step of each process with a loop.
-        first_look: True for a shorter window, before the full explanation of that moment.
-        ended: The end of the last process that made CUDA calls, if none is alive.
-        called_ns: The approximate end of the newest CUDA call; 0: none so far.
-    """
-
-    report: Report | None = None
-    end_ns: int = 0
-    start_ns: int = 0
-    problem: str = ""
-    lanes: Lanes | None = None
-    detail_age_ns: int = 0
-    steps: tuple[OneStep, ...] = ()
-    first_look: bool = False
-    ended: End | None = None
-    called_ns: int = 0
+    report: Report | None = None  # the explanation; None: none yet
+    end_ns: int = 0  # the moment, CLOCK_MONOTONIC
+    start_ns: int = 0  # the origin of the report's times
+    problem: str = ""  # why there is no report, "" while one is coming
+    lanes: Lanes | None = None  # the same seconds column by column, or None
+    detail_age_ns: int = 0  # how much older than that moment the chains, the advice and the savings are
+    steps: tuple[OneStep, ...] = ()  # one step of each process with a loop
+    first_look: bool = False  # True for a shorter window, before the full explanation of that moment
+    ended: End | None = None  # the end of the last process that made CUDA calls, if none is alive
+    called_ns: int = 0  # the approximate end of the newest CUDA call; 0: none so far
 
     def age_ns(self, now_ns: int) -> int:
         """Return the age of the figures at a moment."""

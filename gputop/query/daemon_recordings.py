@@ -27,15 +27,10 @@ _KEPT: Final = 16  # stretches; the oldest goes
 
 @dataclass
 class Live:
-    """The daemon at a socket, as this user sees it.
+    """The daemon at a socket, as this user sees it."""
 
-    Attributes:
-        socket: Its path.
-        folder: For the recordings; one of those that may be queried.
-    """
-
-    socket: str
-    folder: str
+    socket: str  # its path
+    folder: str  # for the recordings; one of those that may be queried
     _lock: threading.Lock = field(default_factory=threading.Lock)
     _count: int = 0
 

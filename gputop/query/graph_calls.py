@@ -56,31 +56,20 @@ Rows = npt.NDArray[Any]
 
 @dataclass(frozen=True, slots=True)
 class Capture:
-    """A stream from the begin of its capture to the end.
+    """A stream from the begin of its capture to the end."""
 
-    Attributes:
-        begin: Row of the call that began it; None: not recorded.
-        end: Row of the call that ended it; None: not recorded.
-        calls: Outermost calls that enqueued in the stream meanwhile; None: unknown.
-    """
-
-    begin: Any
-    end: Any
-    calls: int | None
+    begin: Any  # row of the call that began it; None: not recorded
+    end: Any  # row of the call that ended it; None: not recorded
+    calls: int | None  # outermost calls that enqueued in the stream meanwhile; None: unknown
 
 
 @dataclass(frozen=True, slots=True)
 class Executable:
-    """Launches of one handle.
-
-    Attributes:
-        rows: Of the successful launches, by time.
-        failed: Number of failed ones.
-    """
+    """Launches of one handle."""
 
     handle: int
-    rows: Rows
-    failed: int
+    rows: Rows  # of the successful launches, by time
+    failed: int  # number of failed ones
 
     @property
     def per_s(self) -> float | None:
@@ -96,19 +85,12 @@ class Executable:
 
 @dataclass(frozen=True, slots=True)
 class GraphCalls:
-    """All of a recording.
+    """All of a recording."""
 
-    Attributes:
-        start_ns: Of the recording, CLOCK_MONOTONIC.
-        rows: Of dtype ``ROW``, by begin; outermost calls only.
-        names: Of processes that make such calls.
-        captures: By process, in the order in which they end.
-    """
-
-    start_ns: int
-    rows: Rows
-    names: dict[int, str]
-    captures: dict[int, tuple[Capture, ...]]
+    start_ns: int  # of the recording, CLOCK_MONOTONIC
+    rows: Rows  # of dtype ``ROW``, by begin; outermost calls only
+    names: dict[int, str]  # of processes that make such calls
+    captures: dict[int, tuple[Capture, ...]]  # by process, in the order in which they end
 
 
 def graph_calls(session: Session) -> GraphCalls:

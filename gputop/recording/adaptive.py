@@ -81,14 +81,10 @@ class SumsOnly:
 
 
 class Adaptive:
-    """Writes all records around events, and sums of the rest.
-
-    Attributes:
-        reasons: Number of events by reason.
-    """
+    """Writes all records around events, and sums of the rest."""
 
     def __init__(self, start_ns: int, explains: Explains | None = None) -> None:
-        self.reasons: Counter[str] = Counter()
+        self.reasons: Counter[str] = Counter()  # number of events by reason
         self._start_ns, self._explains = start_ns, explains
         self._reducer, self._outliers = Reducer(start_ns), Outliers()
         self._ring: deque[_Tick] = deque()

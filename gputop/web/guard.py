@@ -36,16 +36,12 @@ def own_host(environment: Mapping[str, str] = os.environ) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Guard:
-    """Decides on a request.
+    """Decides on a request."""
 
-    Attributes:
-        host, port: Where the server listens.
-        token: Required to connect.
-    """
-
+    # host, port: where the server listens
     host: str
     port: int
-    token: str = field(default_factory=lambda: secrets.token_urlsafe(TOKEN_BYTES))
+    token: str = field(default_factory=lambda: secrets.token_urlsafe(TOKEN_BYTES))  # required to connect
 
     @property
     def names(self) -> frozenset[str]:

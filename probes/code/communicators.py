@@ -27,23 +27,14 @@ class Id(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Function:
-    """One function. Numbers are those of its register arguments, from 0 on.
+    """One function. Numbers are those of its register arguments, from 0 on."""
 
-    Attributes:
-        what: What it does.
-        made: The new communicator; of a function that ends one, that one.
-        first: Number of ranks, or the colour of a part.
-        second: This rank, or the key by which ranks of a part are ordered.
-        by: How the id is passed.
-        id: The id's argument, unless by value.
-    """
-
-    what: Communicator
-    made: int
-    first: int = 0
-    second: int = 0
-    by: Id = Id.NONE
-    id: int = 0
+    what: Communicator  # what it does
+    made: int  # the new communicator; of a function that ends one, that one
+    first: int = 0  # number of ranks, or the colour of a part
+    second: int = 0  # this rank, or the key by which ranks of a part are ordered
+    by: Id = Id.NONE  # how the id is passed
+    id: int = 0  # the id's argument, unless by value
 
 
 _JOINS = Function(Communicator.JOINED, 0, 1, 2, Id.VALUE)

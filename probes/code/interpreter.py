@@ -35,32 +35,19 @@ _COOKIE = b"xdebugpy"  # the first bytes of the runtime structure of 3.13 and la
 
 @dataclass(frozen=True, slots=True)
 class Interpreter:
-    """An interpreter's file.
+    """An interpreter's file."""
 
-    Attributes:
-        shown: Path as its user knows it.
-        version: As ``(3, 12)``; (0, 0) when it is not known.
-        problem: Why its lines are unknown; "" when they are known.
-        layout: Where its structures lie; None with a problem.
-        runtime: Address of ``_PyRuntime`` in the file, before it is loaded.
-        code_type: Of ``PyCode_Type``.
-        run_main: Of ``Py_RunMain``; 0 in a program that embeds Python without it.
-        run_main_offset: Its place in the file, for a probe; 0 where there is none.
-        code_free: Of the deallocator of code objects.
-        free_offset: Its place in the file.
-        state_module, state_offset: Of the variable with a thread's state, as in ``Variable``, from 3.15 on.
-    """
-
-    shown: str
-    version: tuple[int, int]
-    problem: str = ""
-    layout: Layout | None = None
-    runtime: int = 0
-    code_type: int = 0
-    run_main: int = 0
-    run_main_offset: int = 0
-    code_free: int = 0
-    free_offset: int = 0
+    shown: str  # path as its user knows it
+    version: tuple[int, int]  # as ``(3, 12)``; (0, 0) when it is not known
+    problem: str = ""  # why its lines are unknown; "" when they are known
+    layout: Layout | None = None  # where its structures lie; None with a problem
+    runtime: int = 0  # address of ``_PyRuntime`` in the file, before it is loaded
+    code_type: int = 0  # of ``PyCode_Type``
+    run_main: int = 0  # of ``Py_RunMain``; 0 in a program that embeds Python without it
+    run_main_offset: int = 0  # its place in the file, for a probe; 0 where there is none
+    code_free: int = 0  # of the deallocator of code objects
+    free_offset: int = 0  # its place in the file
+    # state_module, state_offset: of the variable with a thread's state, as in ``Variable``, from 3.15 on
     state_module: int = 0
     state_offset: int = 0
 

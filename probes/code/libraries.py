@@ -39,40 +39,25 @@ _RUNTIME_TEXT = b"cudaErrorInvalidValue\0"  # for cudaGetErrorName; stays when t
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A library file to attach to.
+    """A library file to attach to."""
 
-    Attributes:
-        path: Path by which gputop itself reaches the file (through ``/proc/PID/root`` for containers).
-        shown: Path as its user knows it.
-        identity: (device, inode).
-        layer: runtime, driver or nccl.
-        major: Major version from its name, 0 if it names none.
-        static: An executable into which the library is linked; ``major`` is then 0.
-    """
-
-    path: Path
-    shown: str
-    identity: tuple[int, int]
-    layer: str
-    major: int
-    static: bool = False
+    path: Path  # path by which gputop itself reaches the file (through ``/proc/PID/root`` for containers)
+    shown: str  # path as its user knows it
+    identity: tuple[int, int]  # (device, inode)
+    layer: str  # runtime, driver or nccl
+    major: int  # major version from its name, 0 if it names none
+    static: bool = False  # an executable into which the library is linked; ``major`` is then 0
 
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """One symbol to probe.
+    """One symbol to probe."""
 
-    Attributes:
-        symbol: The function's name.
-        offset: Where in the file the probes of its entry and its return go; ``probes.code.sites`` chooses it.
-        cookie: What each hit carries.
-        cheap: Whether the kernel emulates the instruction there; else each hit is single-stepped.
-    """
-
-    symbol: str
+    symbol: str  # the function's name
+    # where in the file the probes of its entry and its return go; ``probes.code.sites`` chooses it
     offset: int
-    cookie: int
-    cheap: bool
+    cookie: int  # what each hit carries
+    cheap: bool  # whether the kernel emulates the instruction there; else each hit is single-stepped
 
 
 @functools.lru_cache(4096)  # called for whatever any process of the machine maps

@@ -30,15 +30,10 @@ _LONG_JUMP = re.compile(rb"(?=(?:[\xe8\xe9]|\x0f[\x80-\x8f])(...\xff))", re.DOTA
 
 @dataclass(frozen=True, slots=True)
 class Site:
-    """Where to probe a function.
+    """Where to probe a function."""
 
-    Attributes:
-        offset: Bytes after its first instruction.
-        cheap: Whether the kernel emulates the instruction there; else it is single-stepped.
-    """
-
-    offset: int
-    cheap: bool
+    offset: int  # bytes after its first instruction
+    cheap: bool  # whether the kernel emulates the instruction there; else it is single-stepped
 
 
 def choose(code: bytes) -> Site:

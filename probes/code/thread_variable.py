@@ -32,15 +32,10 @@ _FORMS = tuple(
 
 @dataclass(frozen=True, slots=True)
 class Variable:
-    """A variable that each thread has.
+    """A variable that each thread has."""
 
-    Attributes:
-        module: Address of the word that will hold the module's number; 0: the program's own variable.
-        offset: Bytes from where the module's block begins; of a program's own back from the FS base.
-    """
-
-    module: int
-    offset: int
+    module: int  # address of the word that will hold the module's number; 0: the program's own variable
+    offset: int  # bytes from where the module's block begins; of a program's own back from the FS base
 
 
 def returned(image: elf.Image, function: int) -> Variable | None:

@@ -53,19 +53,12 @@ class RefusedProbesError(ProbeError):
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """Parameters of the programs.
+    """Parameters of the programs."""
 
-    Attributes:
-        watch_all: Every process that makes a CUDA call is watched; else only those put into ``procs``.
-        ring_bytes: Size of the ring buffer, a power of two of pages.
-        own_pid: gputop itself, never watched.
-        lines: Calls whose line of Python is recorded: one of LINES.
-    """
-
-    watch_all: bool
-    ring_bytes: int
-    own_pid: int
-    lines: str = "slow"
+    watch_all: bool  # every process that makes a CUDA call is watched; else only those put into ``procs``
+    ring_bytes: int  # size of the ring buffer, a power of two of pages
+    own_pid: int  # gputop itself, never watched
+    lines: str = "slow"  # calls whose line of Python is recorded: one of LINES
 
 
 def max_cpus() -> int:
@@ -200,22 +193,15 @@ OPTIONAL = frozenset({"mark_victim"})  # nothing rests on these: a kernel may la
 
 @dataclass(frozen=True, slots=True)
 class Programs:
-    """Loaded programs and maps, by file descriptor; ``module`` closes them.
+    """Loaded programs and maps, by file descriptor; ``module`` closes them."""
 
-    Attributes:
-        options: Parameters they were compiled with.
-        multi: The uprobe programs are for multi-uprobe links, else for perf events.
-        sessions: One program is at entry and return of calls (``on_call``), else there are two.
-        observes: What only some kernels let the programs observe, as in the header (docs/session-format.md).
-        layout: This kernel's structures.
-        typed: The tracepoints whose programs know the types of their arguments, with the types.
-    """
-
-    options: Options
-    multi: bool
-    sessions: bool
+    options: Options  # parameters they were compiled with
+    multi: bool  # the uprobe programs are for multi-uprobe links, else for perf events
+    sessions: bool  # one program is at entry and return of calls (``on_call``), else there are two
+    # what only some kernels let the programs observe, as in the header (docs/session-format.md)
     observes: Mapping[str, bool]
-    layout: btf.KernelLayout
+    layout: btf.KernelLayout  # this kernel's structures
+    # the tracepoints whose programs know the types of their arguments, with the types
     typed: Mapping[str, int]
     module: Module
     uprobes: dict[str, int]

@@ -34,23 +34,14 @@ MOST_FOUND = 1 << 16
 
 @dataclass(frozen=True, slots=True)
 class Mapped:
-    """One file that a process has mapped.
+    """One file that a process has mapped."""
 
-    Attributes:
-        pid: The process.
-        span: First address, and the one behind the last.
-        file: (device, inode), as the kernel reports them in records and in /proc/PID/maps.
-        path: The file's path as the process sees it; " (deleted)" follows where it has gone.
-        offset: Where in the file it begins.
-        time_ns: When, by CLOCK_MONOTONIC; 0: at a time that is not known.
-    """
-
-    pid: int
-    span: tuple[int, int]
-    file: tuple[int, int]
-    path: str
-    offset: int = 0
-    time_ns: int = 0
+    pid: int  # the process
+    span: tuple[int, int]  # first address, and the one behind the last
+    file: tuple[int, int]  # (device, inode), as the kernel reports them in records and in /proc/PID/maps
+    path: str  # the file's path as the process sees it; " (deleted)" follows where it has gone
+    offset: int = 0  # where in the file it begins
+    time_ns: int = 0  # when, by CLOCK_MONOTONIC; 0: at a time that is not known
 
 
 # of PERF_RECORD_MMAP2: pid, tid, address, length, offset, device's major and minor number, inode

@@ -78,19 +78,12 @@ _OFF_WITH_MIG = (
 
 @dataclass(frozen=True, slots=True)
 class NvmlQuery:
-    """A query of NVML and its keys.
+    """A query of NVML and its keys."""
 
-    Attributes:
-        keys: Of the sample, one a value.
-        query: Reads its figures from NVML.
-        every_s: Maximal age of an answer; 0: in each round.
-        at_once: In the first round too: the first sample needs it.
-    """
-
-    keys: tuple[str, ...]
-    query: Callable[[GpuReader], tuple[Any, ...]]
-    every_s: float = _EACH_ROUND
-    at_once: bool = False
+    keys: tuple[str, ...]  # of the sample, one a value
+    query: Callable[[GpuReader], tuple[Any, ...]]  # reads its figures from NVML
+    every_s: float = _EACH_ROUND  # maximal age of an answer; 0: in each round
+    at_once: bool = False  # in the first round too: the first sample needs it
 
 
 class GpuReader:

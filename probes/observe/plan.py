@@ -14,39 +14,26 @@ POLL_S = 0.05
 
 @dataclass(frozen=True, slots=True)
 class LivePlan:
-    """The parameters of a live source.
+    """The parameters of a live source."""
 
-    Attributes:
-        pids: Processes to watch with their descendants; None for every process that calls CUDA.
-        rate_hz: Marks per second.
-        ring_bytes: Size of the ring buffer, a power of two.
-        environment: Environment of the command to come, for its library search path.
-        interpreters: Prefixes of Python installations whose wheels may be used.
-        program: File of the command to come, which may have the CUDA runtime inside.
-        nvml_library: NVML library to load instead of the system's.
-        lines: Calls whose line of Python is recorded: one of ``loader.LINES``.
-        lines_later: ``start`` does not wait until lines are known, see ``LiveSource.ready``.
-        problems: Sentences about parts that cannot be observed, as far as known before.
-        also_needs: Capabilities that this process needs beside observing; it gives up all
-            others, for ever. None where it is not gputop's own process: then it keeps all.
-        daemon: The process only observes and answers: other system calls are refused, for ever.
-        inside: The library that the command's CUDA driver loads (``--inside``), whose messages are read then.
-        annotations: Where programs name ranges; closed at the end.
-        poll_s: Interval of reading the ring, which the kernel does not announce (docs/probes.md).
-    """
-
+    # processes to watch with their descendants; None for every process that calls CUDA
     pids: tuple[int, ...] | None = None
-    rate_hz: float = 4.0
-    ring_bytes: int = 16 << 20
+    rate_hz: float = 4.0  # marks per second
+    ring_bytes: int = 16 << 20  # size of the ring buffer, a power of two
+    # environment of the command to come, for its library search path
     environment: Mapping[str, str] = field(default_factory=dict)
-    interpreters: tuple[Path, ...] = ()
-    program: Path | None = None
-    nvml_library: Path | None = None
-    problems: tuple[str, ...] = ()
-    lines: str = "slow"
-    lines_later: bool = False
+    interpreters: tuple[Path, ...] = ()  # prefixes of Python installations whose wheels may be used
+    program: Path | None = None  # file of the command to come, which may have the CUDA runtime inside
+    nvml_library: Path | None = None  # NVML library to load instead of the system's
+    problems: tuple[str, ...] = ()  # sentences about parts that cannot be observed, as far as known before
+    lines: str = "slow"  # calls whose line of Python is recorded: one of ``loader.LINES``
+    lines_later: bool = False  # ``start`` does not wait until lines are known, see ``LiveSource.ready``
+    # capabilities that this process needs beside observing; it gives up all others, for ever. None where it
+    # is not gputop's own process: then it keeps all
     also_needs: frozenset[Capability] | None = None
-    daemon: bool = False
+    daemon: bool = False  # the process only observes and answers: other system calls are refused, for ever
+    # the library that the command's CUDA driver loads (``--inside``), whose messages are read then
     inside: Path | None = None
-    annotations: Bound | None = None
+    annotations: Bound | None = None  # where programs name ranges; closed at the end
+    # interval of reading the ring, which the kernel does not announce (docs/probes.md)
     poll_s: float = POLL_S

@@ -28,11 +28,7 @@ _RARE = np.uint8(Kind.FORK)
 
 
 class Scope:
-    """Narrow at first where that is safe, wide from the first birth on.
-
-    Attributes:
-        seen_from_ns: Since when all processes are probed; infinite while only the chosen ones are.
-    """
+    """Narrow at first where that is safe, wide from the first birth on."""
 
     def __init__(self, attachments: Attachments, *, sessions: bool) -> None:
         self._attachments = attachments
@@ -40,6 +36,7 @@ class Scope:
         self.with_cuda: set[int] = set()  # at the beginning
         self.doubtful: dict[int, int] = {}  # forked by one with CUDA open -> when; most never call
         self.waiting = False  # links that are no longer heard wait for the ends of calls
+        # since when all processes are probed; infinite while only the chosen ones are
         self.seen_from_ns = 0.0
 
     def begin(self, chosen: Collection[int], descendants: Collection[int]) -> Iterator[Sample]:

@@ -37,16 +37,11 @@ _OUTLASTING = ("parent_pid", "start_ns", "user", "uid", "namespace_pid", "contai
 
 
 class Roster:
-    """Turns births, execs, exits and first mentions into process and names samples.
-
-    Attributes:
-        births: Count of processes and programs that have begun, of those that are watched.
-        ended: Processes that have ended; their consumer clears it.
-    """
+    """Turns births, execs, exits and first mentions into process and names samples."""
 
     def __init__(self) -> None:
-        self.births = 0
-        self.ended: set[int] = set()
+        self.births = 0  # count of processes and programs that have begun, of those that are watched
+        self.ended: set[int] = set()  # processes that have ended; their consumer clears it
         self._seen_from_ns = 0.0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> its facts
         self.names: dict[int, str] = {}  # tid -> name

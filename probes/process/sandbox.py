@@ -66,19 +66,12 @@ class Refused(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The resources of a process.
+    """The resources of a process."""
 
-    Attributes:
-        memory_bytes: Address space.
-        cpu_s: Seconds of CPU, after which it is killed.
-        files: Open files.
-        file_bytes: Length of a file it writes; pipes do not count.
-    """
-
-    memory_bytes: int = 2 << 30
-    cpu_s: int = 10
-    files: int = 64
-    file_bytes: int = 0
+    memory_bytes: int = 2 << 30  # address space
+    cpu_s: int = 10  # seconds of CPU, after which it is killed
+    files: int = 64  # open files
+    file_bytes: int = 0  # length of a file it writes; pipes do not count
 
 
 def confine(limits: Limits, allowed: Iterable[str], *, refused: Refused = Refused.FAILS) -> None:

@@ -55,19 +55,12 @@ class NamingProbes:
 
 @dataclass(frozen=True, slots=True)
 class KernelHandle:
-    """A kernel that has a handle.
+    """A kernel that has a handle."""
 
-    Attributes:
-        name: The driver's name, mangled.
-        caller: An address in the calling code.
-        time_ns: When, by CLOCK_MONOTONIC.
-        renewed: The handle was that of another kernel before.
-    """
-
-    name: str
-    caller: int
-    time_ns: int
-    renewed: bool = False
+    name: str  # the driver's name, mangled
+    caller: int  # an address in the calling code
+    time_ns: int  # when, by CLOCK_MONOTONIC
+    renewed: bool = False  # the handle was that of another kernel before
 
 
 class Handles:

@@ -68,17 +68,11 @@ def file_finder(mappings: Mappings, state: Callable[[int], State | None]) -> Fil
 
 @dataclass(slots=True)
 class _Wanted:
-    """A kernel without a name so far.
+    """A kernel without a name so far."""
 
-    Attributes:
-        time_ns: Of its first launch.
-        handle: It is a handle of the driver, not an address.
-        tries: Failed look-ups of its name.
-    """
-
-    time_ns: int
-    handle: bool
-    tries: int = 0
+    time_ns: int  # of its first launch
+    handle: bool  # it is a handle of the driver, not an address
+    tries: int = 0  # failed look-ups of its name
 
 
 class Kernels:

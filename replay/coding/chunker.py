@@ -25,16 +25,12 @@ Emit = Callable[[str, int, int, int, bytes], None]
 
 
 class Chunker:
-    """Gathers records into chunks; a sample ends a chunk, so that the order of everything is kept.
-
-    Attributes:
-        events: Records appended so far, those still gathered included.
-        emitted: Content of the chunk that is being emitted; an array of records is reused afterwards.
-    """
+    """Gathers records into chunks; a sample ends a chunk, so that the order of everything is kept."""
 
     def __init__(self, emit: Emit, disguise: Disguise | None = None) -> None:
-        self.events = 0
+        self.events = 0  # records appended so far, those still gathered included
         self._buffer = empty(CHUNK_RECORDS)
+        # content of the chunk that is being emitted; an array of records is reused afterwards
         self.emitted: Item = self._buffer
         self._emit = emit
         self._disguise = disguise

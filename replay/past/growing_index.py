@@ -12,14 +12,10 @@ from replay.seek_points import Spacing
 
 
 class GrowingIndex:
-    """Follows the chunks that are written.
-
-    Attributes:
-        newest_ns: The latest time of all chunks, 0 before the first.
-    """
+    """Follows the chunks that are written."""
 
     def __init__(self, spacing: Spacing) -> None:
-        self.newest_ns = 0
+        self.newest_ns = 0  # the latest time of all chunks, 0 before the first
         self._spacing = spacing
         self._rows = Entries()  # since the newest piece
         self._piece = self._after_piece = 0  # where the newest one begins and ends

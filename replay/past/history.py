@@ -38,22 +38,14 @@ class Sink(Protocol):
 
 @dataclass(slots=True)
 class HistoryFile:
-    """One file of the history.
-
-    Attributes:
-        base: Offset of its first byte in the whole history; chunks are found by such offsets.
-        entries: Its chunks.
-        facts: Its recorded facts.
-        since_ns: The mark before its first chunk; the session's start for the very first.
-        lost: The counters of lost events at that mark.
-    """
+    """One file of the history."""
 
     file: IO[bytes]
-    base: int
-    entries: Entries
-    facts: FactBook
-    since_ns: int
-    lost: Mapping[str, int]
+    base: int  # offset of its first byte in the whole history; chunks are found by such offsets
+    entries: Entries  # its chunks
+    facts: FactBook  # its recorded facts
+    since_ns: int  # the mark before its first chunk; the session's start for the very first
+    lost: Mapping[str, int]  # the counters of lost events at that mark
     size: int = 0
     dropped: bool = False
 
@@ -64,13 +56,7 @@ class HistoryFile:
 
 
 class History:
-    """Written by one thread, read by others (``history_reader``).
-
-    Attributes:
-        header: of the session.
-        problem: why there is no history, or a shorter one: a sentence, or "".
-        parts: the files, oldest first; under ``lock``.
-    """
+    """Written by one thread, read by others (``history_reader``)."""
 
     def __init__(
         self,
@@ -90,9 +76,9 @@ class History:
             directory: where the files lie; by default ``temporary_directory``.
             clock: nanoseconds that only grow, for the age of a chunk.
         """
-        self.header = dict(header)
-        self.problem = ""
-        self.parts: list[HistoryFile] = []
+        self.header = dict(header)  # of the session
+        self.problem = ""  # why there is no history, or a shorter one: a sentence, or ""
+        self.parts: list[HistoryFile] = []  # the files, oldest first; under ``lock``
         self.lock = threading.RLock()
         self._limit, self._span_ns, self._clock = limit_bytes, span_ns, clock
         self._directory = directory or temporary_directory()

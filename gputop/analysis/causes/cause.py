@@ -105,72 +105,57 @@ _CAUSES: dict[str, Cause] = {}
 
 @dataclass(frozen=True, slots=True)
 class Cause:
-    """One entry of the catalogue, which has a page in docs/causes/; it registers itself when it is made.
+    """One entry of the catalogue, which has a page in docs/causes/; it registers itself when it is made."""
 
-    Attributes:
-        number: ``C01``, ``C02``, … as its page.
-        title: The cause in a few words.
-        titled: The title of one match, where it depends on the calls.
-        claim: Mask of its segments among the free ones.
-        kind: The class of a program that loses most by it; None where it implies no class.
-        rank: Its place in the order in which causes claim segments; None where it claims none.
-        family: The letter of its family (``FAMILIES``), where it claims segments.
-        assess: Findings, within a span in ns, that are no pieces of gaps: waste inside calls, rates, the
-            hardware, other ranks.
-        advice: The changes that help.
-        level: Its best level.
-        overlaps: True if the change lets host and GPU work side by side (it saves the shorter of the two)
-            instead of removing host work.
-        works: (begin, end) of host work that goes as well, of a cause that overlaps.
-        more: Time that goes beside the gaps, ns: calls that are no longer made.
-        calls_go: Calls that go with the cause: ``reads`` (the copies to the host that its gaps wait for, and
-            their waits), ``sends`` (the copies to the device that end the gaps, and the waits behind these),
-            ``inside`` (calls that allocate or free).
-        between: True if everything between the reads of a loop goes with them.
-        gone: Other calls that go, whether they end gaps or not.
-        culprit: The call to name.
-        at: The line to name, where the cause has one of its own.
-        evidence: Sentences with figures that only this cause has.
-        fault: False for idle time that is nothing to change, and never a finding.
-        beside: The causes whose gaps, with its own, show how long one usually is.
-        short: The end of the gaps that belong to it though they are too short to be followed: all that end
-            with a launch; of copies those whose longer gaps belong to no other cause. Of ``launch`` only
-            idle time goes.
-        relaunched: True if all small copies go, each replaced by a launch.
-        late_rank: True if it means that a rank is late, not the reason: the time that the others lose counts
-            for this cause alone. It is reported beside the kernels of a trace, too.
-        exchanges: True if its gaps are waits for an answer of others: brief ones are mostly wakeups.
-        crowded: True if a wait for a CPU among the segments is part of the work: fellow workers have the CPU.
-        frees_cpu: True if the change takes work from threads that share their CPUs with the submitter: its
-            waits for a CPU behind these go, too.
-    """
-
-    number: str
-    title: str
+    number: str  # ``C01``, ``C02``, … as its page
+    title: str  # the cause in a few words
+    # mask of its segments among the free ones
     claim: Callable[[AttributionContext, Mask], Mask] = lambda scene, _free: scene.mask()
-    advice: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()
-    level: Callable[[CauseMatch], Level] = lambda _claim: Level.PROVED
+    advice: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()  # the changes that help
+    level: Callable[[CauseMatch], Level] = lambda _claim: Level.PROVED  # its best level
+    # True if the change lets host and GPU work side by side (it saves the shorter of the two) instead of
+    # removing host work
     overlaps: bool = False
+    # (begin, end) of host work that goes as well, of a cause that overlaps
     works: Callable[[CauseMatch], tuple[Ints, Ints]] = lambda _claim: (np.zeros(0, np.int64),) * 2
+    # time that goes beside the gaps, ns: calls that are no longer made
     more: Callable[[CauseMatch], int] = lambda _claim: 0
+    # calls that go with the cause: ``reads`` (the copies to the host that its gaps wait for, and their
+    # waits), ``sends`` (the copies to the device that end the gaps, and the waits behind these), ``inside``
+    # (calls that allocate or free)
     calls_go: frozenset[str] = frozenset()
-    between: bool = True
+    between: bool = True  # True if everything between the reads of a loop goes with them
+    # other calls that go, whether they end gaps or not
     gone: Callable[[CauseMatch], Ints] = lambda _claim: np.zeros(0, np.int64)
-    culprit: Culprit = "drained_by"
+    culprit: Culprit = "drained_by"  # the call to name
+    # the line to name, where the cause has one of its own
     at: Callable[[CauseMatch], Line | None] = lambda _claim: None
-    beside: frozenset[str] = frozenset()
+    beside: frozenset[str] = frozenset()  # the causes whose gaps, with its own, show how long one usually is
+    # True if its gaps are waits for an answer of others: brief ones are mostly wakeups
     exchanges: bool = False
+    # True if a wait for a CPU among the segments is part of the work: fellow workers have the CPU
     crowded: bool = False
+    # True if the change takes work from threads that share their CPUs with the submitter: its waits for a CPU
+    # behind these go, too
     frees_cpu: bool = False
+    # the end of the gaps that belong to it though they are too short to be followed: all that end with a
+    # launch; of copies those whose longer gaps belong to no other cause. Of ``launch`` only idle time goes
     short: Literal["launch", "copy", ""] = ""
-    relaunched: bool = False
+    relaunched: bool = False  # True if all small copies go, each replaced by a launch
+    # True if it means that a rank is late, not the reason: the time that the others lose counts for this
+    # cause alone. It is reported beside the kernels of a trace, too
     late_rank: bool = False
-    fault: bool = True
+    fault: bool = True  # False for idle time that is nothing to change, and never a finding
+    # sentences with figures that only this cause has
     evidence: Callable[[CauseMatch], tuple[str, ...]] = lambda _claim: ()
-    titled: Callable[[CauseMatch], str] | None = None
+    titled: Callable[[CauseMatch], str] | None = None  # the title of one match, where it depends on the calls
+    # the class of a program that loses most by it; None where it implies no class
     kind: DiagnosisKind | None = None
+    # its place in the order in which causes claim segments; None where it claims none
     rank: int | None = None
-    family: str = ""
+    family: str = ""  # the letter of its family (``FAMILIES``), where it claims segments
+    # findings, within a span in ns, that are no pieces of gaps: waste inside calls, rates, the hardware,
+    # other ranks
     assess: Callable[[AttributionContext, int], list[Finding]] = lambda _scene, _span_ns: []
 
     def __post_init__(self) -> None:

@@ -50,17 +50,12 @@ def _matching(texts: Sequence[str], pattern: re.Pattern[str]) -> Ints:
 
 
 class Traced:
-    """Operators, ranges and functions of the threads that ended the gaps.
-
-    Attributes:
-        nesting: The intervals of each thread.
-        names: The meaning of their names.
-    """
+    """Operators, ranges and functions of the threads that ended the gaps."""
 
     def __init__(self, evidence: Evidence) -> None:
         self.evidence = evidence
-        self.nesting = Nesting(evidence, AROUND)
-        self.names = Names(evidence.activities.texts)
+        self.nesting = Nesting(evidence, AROUND)  # the intervals of each thread
+        self.names = Names(evidence.activities.texts)  # the meaning of their names
         self._overhead = evidence.activities.of(OVERHEAD)
 
     def intervals(self, tid: int) -> dict[str, Intervals]:

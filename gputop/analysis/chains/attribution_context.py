@@ -39,23 +39,14 @@ _INSIDE = 0.9  # of a piece must lie within an operator to belong to it
 
 @dataclass(frozen=True, slots=True)
 class GapFacts:
-    """One row per gap.
+    """One row per gap."""
 
-    Attributes:
-        read_bytes: Size of the copy to the host for which the draining call waited, -1 for none.
-        read_row: That copy's row.
-        moved_row: The copy to the device for which the draining call waited, -1 for none.
-        refill_group: ``Group`` of the refilling call.
-        sent_bytes: Size of the copy to the device that ended the gap, -1 for another call.
-        slack_ns: Time just before the gap in which the GPU may have been idle already.
-    """
-
-    read_bytes: Ints
-    read_row: Ints
-    moved_row: Ints
-    refill_group: Column
-    sent_bytes: Ints
-    slack_ns: Ints
+    read_bytes: Ints  # size of the copy to the host for which the draining call waited, -1 for none
+    read_row: Ints  # that copy's row
+    moved_row: Ints  # the copy to the device for which the draining call waited, -1 for none
+    refill_group: Column  # ``Group`` of the refilling call
+    sent_bytes: Ints  # size of the copy to the device that ended the gap, -1 for another call
+    slack_ns: Ints  # time just before the gap in which the GPU may have been idle already
 
 
 class AttributionContext:

@@ -49,27 +49,16 @@ _FIRST_USE: tuple[tuple[str, str], ...] = (
 
 @dataclass(frozen=True, slots=True)
 class Pattern:
-    """A group of similar calls.
+    """A group of similar calls."""
 
-    Attributes:
-        size: Usual bytes of the copy for which they wait; -1 where there is none.
-        to_host: True if that copy goes to the host, else to the device.
-        role: Of the function that waits.
-        files: The files of the Python stack.
-        text: The source line; "" where unknown.
-        same_line: True if the next GPU work comes from the same line.
-        count: Number of calls.
-        often: Calls per step; None without steps.
-    """
-
-    size: int = -1
-    to_host: bool = False
-    role: Role = Role.OTHER
-    files: frozenset[str] = frozenset()
-    text: str = ""
-    same_line: bool = False
-    count: int = 0
-    often: float | None = None
+    size: int = -1  # usual bytes of the copy for which they wait; -1 where there is none
+    to_host: bool = False  # True if that copy goes to the host, else to the device
+    role: Role = Role.OTHER  # of the function that waits
+    files: frozenset[str] = frozenset()  # the files of the Python stack
+    text: str = ""  # the source line; "" where unknown
+    same_line: bool = False  # True if the next GPU work comes from the same line
+    count: int = 0  # number of calls
+    often: float | None = None  # calls per step; None without steps
 
 
 def form_of_read(pattern: Pattern) -> Form:

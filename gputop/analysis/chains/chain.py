@@ -38,28 +38,18 @@ BLOCK = 1 << 17  # pieces at a time: a walk needs some 500 bytes for each, its r
 
 @dataclass(frozen=True, slots=True)
 class Segments(Tabular):
-    """Pieces of gaps, each with the thread and state at the end of its chain.
+    """Pieces of gaps, each with the thread and state at the end of its chain."""
 
-    Attributes:
-        gap: Row of the gap.
-        thread: Row of the thread.
-        state: ``State``.
-        begin, end: The piece; the pieces of a gap are disjoint and sum up to it.
-        slice: Row of the stay off the CPU, -1 while it ran or is unknown.
-        link: Row in ``Links`` of the wait that led here, -1 on the submitter itself.
-        call: Row of the *submitter's* CUDA call around the piece, -1 between calls.
-        depth: Number of waits on the way.
-    """
-
-    gap: Ints
-    thread: Ints
-    state: Ints
+    gap: Ints  # row of the gap
+    thread: Ints  # row of the thread
+    state: Ints  # ``State``
+    # begin, end: the piece; the pieces of a gap are disjoint and sum up to it
     begin: Ints
     end: Ints
-    slice: Ints
-    link: Ints
-    call: Ints
-    depth: Ints
+    slice: Ints  # row of the stay off the CPU, -1 while it ran or is unknown
+    link: Ints  # row in ``Links`` of the wait that led here, -1 on the submitter itself
+    call: Ints  # row of the *submitter's* CUDA call around the piece, -1 between calls
+    depth: Ints  # number of waits on the way
 
     def __len__(self) -> int:
         return len(self.gap)
@@ -72,19 +62,12 @@ class Segments(Tabular):
 
 @dataclass(frozen=True, slots=True)
 class Links:
-    """Waits that led down a chain, a row each.
+    """Waits that led down a chain, a row each."""
 
-    Attributes:
-        above: The link before it; -1 on the submitter.
-        thread: Row of the thread that waits.
-        slice: Row of its stay off the CPU; -1 where it polls.
-        poll: Row of ``Polls`` where it polls, else -1.
-    """
-
-    above: Ints
-    thread: Ints
-    slice: Ints
-    poll: Ints
+    above: Ints  # the link before it; -1 on the submitter
+    thread: Ints  # row of the thread that waits
+    slice: Ints  # row of its stay off the CPU; -1 where it polls
+    poll: Ints  # row of ``Polls`` where it polls, else -1
 
     def of_slices(self, column: Column, polled: int) -> Column:
         """Return a column of the stays off the CPU for each link; ``polled`` where there is none."""

@@ -35,20 +35,14 @@ NO_TARGET = -1
 
 @dataclass(frozen=True, slots=True)
 class Polls(Tabular):
-    """A row for each stretch in which a thread polls, by thread and begin.
+    """A row for each stretch in which a thread polls, by thread and begin."""
 
-    Attributes:
-        thread: Row of the thread that polls.
-        begin, end: The stretch.
-        target: Row of the thread for which it presumably polls; ``NO_TARGET`` where unknown.
-        stack: A stack of the polling loop; 0 where unknown.
-    """
-
-    thread: Ints
+    thread: Ints  # row of the thread that polls
+    # begin, end: the stretch
     begin: Ints
     end: Ints
-    target: Ints
-    stack: npt.NDArray[np.uint64]
+    target: Ints  # row of the thread for which it presumably polls; ``NO_TARGET`` where unknown
+    stack: npt.NDArray[np.uint64]  # a stack of the polling loop; 0 where unknown
 
     def __len__(self) -> int:
         return len(self.thread)
@@ -413,17 +407,11 @@ NO_WAKER, UNWATCHED = -1, -2
 
 @dataclass(frozen=True, slots=True)
 class Wakers:
-    """A row for each stay off the CPU.
+    """A row for each stay off the CPU."""
 
-    Attributes:
-        thread: Row of the thread that ended it; ``NO_WAKER``: unknown, ``UNWATCHED``: not a watched one.
-        own: True if the wait is the thread's own: for the clock, the disk, a page.
-        queued: When it was woken and ready to run; never within a row of waits for one event.
-    """
-
-    thread: Ints
-    own: Mask
-    queued: Ints
+    thread: Ints  # row of the thread that ended it; ``NO_WAKER``: unknown, ``UNWATCHED``: not a watched one
+    own: Mask  # True if the wait is the thread's own: for the clock, the disk, a page
+    queued: Ints  # when it was woken and ready to run; never within a row of waits for one event
 
 
 def find_wakers(evidence: Evidence, begin_key: Ints) -> Wakers:

@@ -152,20 +152,14 @@ def thread_title(scene: AttributionContext, thread: int) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Births:
-    """Processes started in gaps; one row per gap.
+    """Processes started in gaps; one row per gap."""
 
-    Attributes:
-        count: Processes that the gap's process started in it.
-        first, last: Births of the first and the last of them; 0 without any.
-        pids: All of them, of all gaps.
-        gap: The gap of each of ``pids``.
-    """
-
-    count: Ints
+    count: Ints  # processes that the gap's process started in it
+    # first, last: births of the first and the last of them; 0 without any
     first: Ints
     last: Ints
-    pids: Ints
-    gap: Ints
+    pids: Ints  # all of them, of all gaps
+    gap: Ints  # the gap of each of ``pids``
 
 
 def births_in_gaps(scene: AttributionContext) -> Births:
@@ -226,15 +220,11 @@ _UNKNOWN: Final = -1
 
 @dataclass(frozen=True, slots=True)
 class Meetings:
-    """The collectives that all ranks called.
+    """The collectives that all ranks called."""
 
-    Attributes:
-        rows: Rows of calls; a row per rank, a column per collective.
-        matched: True if the calls of a collective are known: counted from the first one on, or by their
-            common end. Else they are joined by their order in the stretch.
-    """
-
-    rows: Ints
+    rows: Ints  # rows of calls; a row per rank, a column per collective
+    # True if the calls of a collective are known: counted from the first one on, or by their common end. Else
+    # they are joined by their order in the stretch
     matched: bool
 
 

@@ -114,31 +114,20 @@ _OWN = 3  # wakeups of a thread by submitters, from which on it waits for them
 
 @dataclass(frozen=True)  # without slots: what many causes need is computed once
 class Steps(Tabular):
-    """The steps of one process.
+    """The steps of one process."""
 
-    Attributes:
-        thread: Row of the thread to which they belong: the main thread, if it submits or waits for
-            submitters.
-        begin: Of each, in order, ns; includes the host's work for its first operation.
-        until: End of each: where the next one begins, if nothing else is between.
-        whole: True if it contains nothing but a step.
-        loop: Number of its loop; loops follow each other.
-        sequence: All operations of the process.
-        head, tail: The operations of each step, from ``head`` up to ``tail``.
-        over: End of all GPU work of the process, ns: at the end of the wait behind it.
-        together: How many of them the program's own step may be, by their times alone.
-    """
-
+    # row of the thread to which they belong: the main thread, if it submits or waits for submitters
     thread: int
-    begin: Ints
-    until: Ints
-    whole: Mask
-    loop: Ints
-    sequence: WorkSequence
+    begin: Ints  # of each, in order, ns; includes the host's work for its first operation
+    until: Ints  # end of each: where the next one begins, if nothing else is between
+    whole: Mask  # True if it contains nothing but a step
+    loop: Ints  # number of its loop; loops follow each other
+    sequence: WorkSequence  # all operations of the process
+    # head, tail: the operations of each step, from ``head`` up to ``tail``
     head: Ints
     tail: Ints
-    over: int
-    together: int = 1
+    over: int  # end of all GPU work of the process, ns: at the end of the wait behind it
+    together: int = 1  # how many of them the program's own step may be, by their times alone
 
     @property
     def count(self) -> int:

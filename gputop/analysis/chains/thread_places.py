@@ -28,17 +28,11 @@ _FEW = 2  # samples; one is chance
 
 @dataclass(frozen=True, slots=True)
 class Hot:
-    """The function with most samples of a thread, and its line with most samples.
+    """The function with most samples of a thread, and its line with most samples."""
 
-    Attributes:
-        line: The line.
-        samples: Samples in that function.
-        of: All samples at known lines.
-    """
-
-    line: Line
-    samples: int
-    of: int
+    line: Line  # the line
+    samples: int  # samples in that function
+    of: int  # all samples at known lines
 
     def text(self) -> str:
         """Return it as shown in a link of a chain."""

@@ -52,22 +52,15 @@ _LEAST_NS, _MOST_NS = 500.0, 1e10
 
 @dataclass(frozen=True, slots=True)
 class Learned:
-    """Durations by kernel.
+    """Durations by kernel."""
 
-    Attributes:
-        ns: Of each kernel (``Queue.kind``), ns; upper bounds and guesses where not ``measured``.
-        measured: True for those learned from waits.
-        sure: The share of that time in certain waits of the program. In the rest the GPU may have been idle,
-            so durations may be shorter by that share.
-        error: Error of the fit, as a share of the time.
-        usual_ns: Duration of unknown kernels.
-    """
-
-    ns: Floats
-    measured: Mask
+    ns: Floats  # of each kernel (``Queue.kind``), ns; upper bounds and guesses where not ``measured``
+    measured: Mask  # True for those learned from waits
+    # the share of that time in certain waits of the program. In the rest the GPU may have been idle, so
+    # durations may be shorter by that share
     sure: float
-    error: float
-    usual_ns: float
+    error: float  # error of the fit, as a share of the time
+    usual_ns: float  # duration of unknown kernels
 
     def durations(self, kind: Ints, usual: float, scale: float = 1.0) -> Floats:
         """Return the duration of each operation, ns, times ``scale``; ``usual`` for unknown kernels."""
@@ -178,14 +171,11 @@ def _waits(gpu: GpuTime, device: int, queue: Queue) -> _Waits:
 
 
 class _Fit:
-    """Fits kernel durations to waits, step by step.
-
-    Attributes:
-        log: The logarithm of each kernel's duration in ns, so far.
-    """
+    """Fits kernel durations to waits, step by step."""
 
     def __init__(self, queue: Queue, waits: _Waits, kinds: int) -> None:
         """Collect the operations of each wait's part of the queue."""
+        # the logarithm of each kernel's duration in ns, so far
         self.log: Floats = np.full(kinds, np.log(_FIRST_NS))
         self._waits = waits
         # in a table of the kernels' durations: the last but one is that of no known kernel, the last of none
@@ -339,12 +329,7 @@ _USUAL_NS = 10_000.0  # duration of a kernel at first
 
 
 class Model:
-    """The queue with durations, and its idle time within the unknown time.
-
-    Attributes:
-        copies_ns: Time of copies and fills without a kernel: in the unknown, or waited for.
-        copies_error_ns: Its error.
-    """
+    """The queue with durations, and its idle time within the unknown time."""
 
     def __init__(
         self,
@@ -380,7 +365,9 @@ class Model:
         moved = max(whole - int(self._whole(least)), 0)
         # in one stream no kernel runs beside a copy
         waited = self._waited_for() if queue.streams == 1 else length(*self._moving)
+        # time of copies and fills without a kernel: in the unknown, or waited for
         self.copies_ns = moved + waited
+        # its error
         self.copies_error_ns = min(int(self.copies_ns * queue.rates.doubt * _unseen(queue, pending)), whole)
 
     def _durations(self, queue: Queue, usual: float, *, scale: float) -> Floats:

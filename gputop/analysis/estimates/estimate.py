@@ -52,34 +52,21 @@ class Small:
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """One GPU's estimated idle time, within the part of its span without proofs.
+    """One GPU's estimated idle time, within the part of its span without proofs."""
 
-    Attributes:
-        device: Its number.
-        idle_ns: Estimated idle time, without the proved one.
-        error_ns: Its error.
-        source: ``nvml``, ``learned`` or ``both``.
-        agrees: False where the two sources disagree: then nothing is more than a hint.
-        busy_share: The share of the span with a kernel running, by NVML; None where unknown.
-        small: Gaps that are too short to follow.
-        gaps: The others.
-        ended: Idle time after its last work, while its processes still ran: no loss.
-        queue, duration_ns: Its operations, and the presumable duration of each.
-        learned: Durations learned from the program's waits; None where they show none.
-    """
-
-    device: int
-    idle_ns: int
-    error_ns: int
-    source: str
-    agrees: bool
-    busy_share: float | None
-    small: Small
-    gaps: Gaps
-    ended: tuple[Ints, Ints]
+    device: int  # its number
+    idle_ns: int  # estimated idle time, without the proved one
+    error_ns: int  # its error
+    source: str  # ``nvml``, ``learned`` or ``both``
+    agrees: bool  # False where the two sources disagree: then nothing is more than a hint
+    busy_share: float | None  # the share of the span with a kernel running, by NVML; None where unknown
+    small: Small  # gaps that are too short to follow
+    gaps: Gaps  # the others
+    ended: tuple[Ints, Ints]  # idle time after its last work, while its processes still ran: no loss
+    # queue, duration_ns: its operations, and the presumable duration of each
     queue: Queue
     duration_ns: Floats
-    learned: Learned | None = None
+    learned: Learned | None = None  # durations learned from the program's waits; None where they show none
 
     @property
     def ended_ns(self) -> int:
@@ -242,24 +229,15 @@ class GpuTimeOf:
 
 @dataclass(frozen=True, slots=True)
 class Mixtures:
-    """The equations of one GPU's waits, solved.
+    """The equations of one GPU's waits, solved."""
 
-    Attributes:
-        rows: Calls that launch kernels there, ascending; ``unknown``: number of each one's unknown.
-        solution: Of each unknown, ns.
-        basis: Columns that span the determined combinations.
-        lever: For each equation and unknown the effect of the equation's error.
-        residual: Of each equation, as of HC3.
-        sure: The share of the equations' time in certain waits of the program.
-    """
-
-    rows: Ints
+    rows: Ints  # calls that launch kernels there, ascending; ``unknown``: number of each one's unknown
     unknown: Ints
-    solution: Floats
-    basis: Floats
-    lever: Floats
-    residual: Floats
-    sure: float
+    solution: Floats  # of each unknown, ns
+    basis: Floats  # columns that span the determined combinations
+    lever: Floats  # for each equation and unknown the effect of the equation's error
+    residual: Floats  # of each equation, as of HC3
+    sure: float  # the share of the equations' time in certain waits of the program
 
     def among(self, rows: Ints) -> Mask:
         """True for calls that launch kernels on this GPU, outside of graphs."""

@@ -30,37 +30,24 @@ _NEVER = -1
 
 @dataclass(frozen=True, slots=True)
 class Removal:
-    """The host time and calls that are removed with a cause.
+    """The host time and calls that are removed with a cause."""
 
-    Attributes:
-        begin, end: Pieces of the host's time; they may overlap.
-        calls: Rows of calls that are no longer made: they enqueue nothing and wait for nothing.
-        instead: Moments of other host work in their place.
-        instead_ns: Duration of each.
-    """
-
+    # begin, end: pieces of the host's time; they may overlap
     begin: Ints
     end: Ints
-    calls: Ints
-    instead: Ints
-    instead_ns: int = 0
+    calls: Ints  # rows of calls that are no longer made: they enqueue nothing and wait for nothing
+    instead: Ints  # moments of other host work in their place
+    instead_ns: int = 0  # duration of each
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceWork:
-    """The operations of one GPU, a row each.
+    """The operations of one GPU, a row each."""
 
-    Attributes:
-        row: Of the call.
-        thread: Row of the thread that enqueued it.
-        ready: The earliest time at which the GPU could begin it, ns.
-        duration_ns: Its duration.
-    """
-
-    row: Ints
-    thread: Ints
-    ready: Ints
-    duration_ns: Floats
+    row: Ints  # of the call
+    thread: Ints  # row of the thread that enqueued it
+    ready: Ints  # the earliest time at which the GPU could begin it, ns
+    duration_ns: Floats  # its duration
 
     @classmethod
     def of(cls, estimate: Estimate) -> DeviceWork:
@@ -230,31 +217,20 @@ class Loop:
 
 @dataclass(frozen=True, slots=True)
 class _Pieces:
-    """A queue in pieces: the last of one ends at ``max(latest, end of what came before) + work``.
+    """A queue in pieces: the last of one ends at ``max(latest, end of what came before) + work``."""
 
-    Attributes:
-        latest: The latest begin of each piece by its enqueues, if nothing is saved.
-        work: Duration of each.
-        after: Number of waits before its enqueue.
-        wanted: Number of pieces covered by each wait.
-    """
-
-    latest: list[int]
-    work: list[int]
-    after: list[int]
-    wanted: list[int]
+    latest: list[int]  # the latest begin of each piece by its enqueues, if nothing is saved
+    work: list[int]  # duration of each
+    after: list[int]  # number of waits before its enqueue
+    wanted: list[int]  # number of pieces covered by each wait
 
 
 class _Ends:
-    """The ends of a queue's pieces, computed as needed.
-
-    Attributes:
-        saved: The host's saved time before the first wait, after it, after the second, …
-    """
+    """The ends of a queue's pieces, computed as needed."""
 
     def __init__(self, pieces: _Pieces, low: int) -> None:
         self._pieces, self._ends = pieces, [low]
-        self.saved = [0]
+        self.saved = [0]  # the host's saved time before the first wait, after it, after the second, …
 
     def until(self, wait: int) -> int:
         """Return the end of the work covered by a wait; earlier waits must have been computed."""

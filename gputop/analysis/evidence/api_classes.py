@@ -87,16 +87,12 @@ OVERHEAD: Final = "overhead"  # work of the profiler itself
 
 
 class Activities:
-    """Rows of all samples of a file, with their texts as numbers.
-
-    Attributes:
-        rows: dtype ``TABLE``, by begin; ``what``, ``name`` and ``detail`` are places in ``texts``.
-        texts: Kinds, names of kernels and operators, shapes.
-    """
+    """Rows of all samples of a file, with their texts as numbers."""
 
     def __init__(self, rows: Table, texts: Sequence[str]) -> None:
+        # dtype ``TABLE``, by begin; ``what``, ``name`` and ``detail`` are places in ``texts``
         self.rows = rows
-        self.texts = tuple(texts)
+        self.texts = tuple(texts)  # kinds, names of kernels and operators, shapes
 
     def of(self, *what: str) -> Table:
         """Return the rows of some kinds."""

@@ -28,13 +28,11 @@ class Descriptors:
 
     Args:
         machine: The architecture of the system call numbers, as by ``uname -m``.
-
-    Attributes:
-        names: Names by number: ``socket``, ``pipe``, ``file:PATH``, ``device:PATH``, ``anon:NAME``
-            (see ``probes.proc.open_files.describe``); ``""`` for 0.
     """
 
     def __init__(self, machine: str) -> None:
+        # names by number: ``socket``, ``pipe``, ``file:PATH``, ``device:PATH``, ``anon:NAME`` (see
+        # ``probes.proc.open_files.describe``); ``""`` for 0
         self.names: list[str] = [""]
         self._numbers: dict[str, int] = {"": UNKNOWN}
         self._now: dict[int, int] = {}  # process << 32 | descriptor -> number

@@ -234,11 +234,7 @@ def first_seen(*columns: npt.NDArray[Any]) -> Ints:
 
 
 class Identities:
-    """Numbers of the rows of some columns, among which other rows are looked up.
-
-    Attributes:
-        number: Of each row, as ``group_ids`` has it.
-    """
+    """Numbers of the rows of some columns, among which other rows are looked up."""
 
     def __init__(self, *columns: npt.NDArray[Any]) -> None:
         self._values: list[npt.NDArray[np.uint64]] = []  # of each column, ascending
@@ -256,7 +252,7 @@ class Identities:
             number, size = pairs.number, len(pairs)
             pairs.number = number[:0]  # only the table is used from here on
             self._pairs.append(pairs)
-        self.number: Ints = number
+        self.number: Ints = number  # of each row, as ``group_ids`` has it
         self._size = size if len(number) else 0
 
     def __len__(self) -> int:

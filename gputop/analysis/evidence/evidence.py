@@ -129,49 +129,36 @@ class Threads:
 
 @dataclass(frozen=True, slots=True)
 class Evidence:
-    """All input of the analysis. Times are CLOCK_MONOTONIC nanoseconds.
-
-    Attributes:
-        calls: Outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``.
-        inner: Calls inside a group of collectives that enqueue work.
-        slices: Intervals off the CPU by (thread, begin), those open at the end included; ``wait`` is the
-            ``Wait`` of each.
-        places: Samples of threads on a CPU between two calls.
-        lost: Disjoint intervals in which a record of some CPU is missing.
-        lost_events: Number of missing records, counted by the kernel or found by their sequence.
-        activities: Measurements of others, in imported files.
-        files: Names of the numbers in the slices' column ``file``.
-        unkept: Disjoint intervals of which only sums are in the file.
-        choices_kept: True if the file has the GPU that each thread chose in them.
-        complete: Processes all of whose CUDA calls are recorded.
-        held: The memory that processes hold at the end, and its history.
-        failed: The calls that failed since the start of the session.
-    """
+    """All input of the analysis. Times are CLOCK_MONOTONIC nanoseconds."""
 
     start_ns: int
     end_ns: int
     apis: ApiTable
     facts: Facts
     threads: Threads
-    calls: Columns
-    inner: Columns
+    calls: Columns  # outermost calls by (thread, begin); ``row`` is the thread's row in ``threads``
+    inner: Columns  # calls inside a group of collectives that enqueue work
+    # intervals off the CPU by (thread, begin), those open at the end included; ``wait`` is the ``Wait`` of
+    # each
     slices: Columns
     on_cpu: Table
     moves: Table
-    places: Table
+    places: Table  # samples of threads on a CPU between two calls
     open_calls: Table
-    lost: tuple[Ints, Ints]
-    lost_events: int
-    complete: frozenset[int]
+    lost: tuple[Ints, Ints]  # disjoint intervals in which a record of some CPU is missing
+    lost_events: int  # number of missing records, counted by the kernel or found by their sequence
+    complete: frozenset[int]  # processes all of whose CUDA calls are recorded
     ended: Mapping[int, int]
     gpus: tuple[Sample, ...]
-    activities: Activities
-    files: tuple[str, ...] = ("",)
+    activities: Activities  # measurements of others, in imported files
+    files: tuple[str, ...] = ("",)  # names of the numbers in the slices' column ``file``
     header: Mapping[str, Any] = field(default_factory=dict)
+    # the calls that failed since the start of the session
     failed: FailedCalls = field(default_factory=FailedCalls)
-    held: Held = field(default_factory=Held)
+    held: Held = field(default_factory=Held)  # the memory that processes hold at the end, and its history
+    # disjoint intervals of which only sums are in the file
     unkept: tuple[Ints, Ints] = field(default_factory=lambda: (np.zeros(0, np.int64), np.zeros(0, np.int64)))
-    choices_kept: bool = True
+    choices_kept: bool = True  # True if the file has the GPU that each thread chose in them
     _kept: dict[str, Column] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def _once(self, name: str, make: Callable[[], Column]) -> Column:

@@ -441,11 +441,7 @@ class End:
 
 
 class Ends:
-    """Follows the processes that make CUDA calls, and their ends.
-
-    Attributes:
-        called_ns: The mark after the newest call, CLOCK_MONOTONIC; 0: none.
-    """
+    """Follows the processes that make CUDA calls, and their ends."""
 
     def __init__(self) -> None:
         self._alive: set[int] = set()
@@ -454,7 +450,7 @@ class Ends:
         self._last: End | None = None
         self._gone: dict[int, End] = {}  # those that ended last: their calls may come after their end
         self._only = -1  # the process that makes all calls, if there is one
-        self.called_ns = 0
+        self.called_ns = 0  # the mark after the newest call, CLOCK_MONOTONIC; 0: none
         self._called = False  # since the last mark
 
     def copy(self) -> Ends:

@@ -73,35 +73,25 @@ class HeldAllocation(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Shortage:
-    """An allocation that failed for lack of memory, with all attempts that followed at once.
-
-    Attributes:
-        requested: Bytes.
-        op: The function.
-        attempts: Number of attempts.
-        held: The process's memory of that kind then, by origin, the most first.
-        pieces: Number of its allocations.
-        gave_back: Bytes that the process freed between the first attempt and the last.
-        room: Free memory of the GPU as the process queried it right after; None without a query.
-        met: True if one more attempt succeeded.
-        gpu: Its GPU as NVML saw it last before; None where that is not known.
-    """
+    """An allocation that failed for lack of memory, with all attempts that followed at once."""
 
     time_ns: int
     pid: int
     tid: int
-    op: int
+    op: int  # the function
     stack: int
     use: Memory
-    requested: int
-    attempts: int
+    requested: int  # bytes
+    attempts: int  # number of attempts
+    # the process's memory of that kind then, by origin, the most first
     held: tuple[tuple[Origin, int, int], ...]
     total: int
-    pieces: int
-    gave_back: int = 0
+    pieces: int  # number of its allocations
+    gave_back: int = 0  # bytes that the process freed between the first attempt and the last
+    # free memory of the GPU as the process queried it right after; None without a query
     room: int | None = None
-    met: bool = False
-    gpu: OnGpu | None = None
+    met: bool = False  # True if one more attempt succeeded
+    gpu: OnGpu | None = None  # its GPU as NVML saw it last before; None where that is not known
 
 
 class Held:

@@ -36,24 +36,16 @@ class EnqueuedWork(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class WorkSequence(Tabular):
-    """One row per operation, by begin.
+    """One row per operation, by begin."""
 
-    Attributes:
-        rows: Its row in the calls.
-        begin, end: Of its call, ns.
-        symbol: Its identity, as a number from 0.
-        since: The end of the process's calls before it, waits included, ns.
-        waited: True if the process then waits or reads a result.
-        work: ``EnqueuedWork`` of each symbol.
-    """
-
-    rows: Ints
+    rows: Ints  # its row in the calls
+    # begin, end: of its call, ns
     begin: Ints
     end: Ints
-    symbol: Ints
-    since: Ints
-    waited: Mask
-    work: npt.NDArray[np.uint8]
+    symbol: Ints  # its identity, as a number from 0
+    since: Ints  # the end of the process's calls before it, waits included, ns
+    waited: Mask  # True if the process then waits or reads a result
+    work: npt.NDArray[np.uint8]  # ``EnqueuedWork`` of each symbol
     WHOLE: ClassVar = frozenset({"work"})
 
     def __len__(self) -> int:

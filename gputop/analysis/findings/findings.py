@@ -112,28 +112,19 @@ class Outcome:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """The loss of one process by one cause.
-
-    Attributes:
-        place: Of its finding among the findings; None where it is too little or too rare.
-        worth: True if it is a finding by this part alone.
-        loss: Of the gaps that repeat.
-        sure_ns, total_ns: Of these: without an estimate, in all.
-        gaps: How many repeat.
-        usual: Sizes of its gaps and of those of the causes beside it.
-        alone: Sizes of its gaps that stand alone.
-    """
+    """The loss of one process by one cause."""
 
     cause: Cause
     pid: int
-    place: int | None
-    worth: bool
-    loss: Range
+    place: int | None  # of its finding among the findings; None where it is too little or too rare
+    worth: bool  # True if it is a finding by this part alone
+    loss: Range  # of the gaps that repeat
+    # sure_ns, total_ns: of these: without an estimate, in all
     sure_ns: int
     total_ns: int
-    gaps: int
-    usual: Sizes
-    alone: Sizes
+    gaps: int  # how many repeat
+    usual: Sizes  # sizes of its gaps and of those of the causes beside it
+    alone: Sizes  # sizes of its gaps that stand alone
 
 
 def find(scene: AttributionContext, span_ns: int, *, coverage: bool, part: bool = False) -> Outcome:

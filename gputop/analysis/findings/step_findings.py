@@ -61,48 +61,32 @@ class Unit(str, Enum):
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """The measured pieces of time.
-
-    Attributes:
-        begin, until: Of each, ns.
-        thread: Row of the thread whose switches count.
-        count: Number of all pieces, measured or not; of windows: seconds.
-        between: Steps with other work between them and the next one, which counts.
-    """
+    """The measured pieces of time."""
 
     unit: Unit
+    # begin, until: of each, ns
     begin: Ints
     until: Ints
-    thread: int
-    count: float
-    between: int = 0
+    thread: int  # row of the thread whose switches count
+    count: float  # number of all pieces, measured or not; of windows: seconds
+    between: int = 0  # steps with other work between them and the next one, which counts
 
 
 @dataclass(frozen=True, slots=True)
 class Measures:
-    """One row per step or batch, in their order; in windows all but ``duration`` is scaled to a second.
-
-    Attributes:
-        duration: From the begin of one step to that of the next, ns.
-        idle: Idle time of the GPUs, ns: all gaps that are followed, proved and estimated.
-        calls: Outermost CUDA calls of the process that makes the steps.
-        launches: Those of them that launch kernels.
-        voluntary, involuntary: Context switches of the thread that makes the steps.
-        causes: Idle time by the cause's number, ns.
-        left_out: Steps that were far longer than usual.
-        between: Steps with other work behind them, as an evaluation, which counts.
-    """
+    """One row per step or batch, in their order; in windows all but ``duration`` is scaled to a second."""
 
     unit: Unit
-    duration: Floats
-    idle: Floats
-    calls: Floats
-    launches: Floats
+    duration: Floats  # from the begin of one step to that of the next, ns
+    idle: Floats  # idle time of the GPUs, ns: all gaps that are followed, proved and estimated
+    calls: Floats  # outermost CUDA calls of the process that makes the steps
+    launches: Floats  # those of them that launch kernels
+    # voluntary, involuntary: context switches of the thread that makes the steps
     voluntary: Floats
     involuntary: Floats
-    causes: dict[str, Floats]
-    left_out: int
-    between: int
+    causes: dict[str, Floats]  # idle time by the cause's number, ns
+    left_out: int  # steps that were far longer than usual
+    between: int  # steps with other work behind them, as an evaluation, which counts
 
     def named(self) -> Iterator[tuple[str, Floats]]:
         """Yield (key in JSON, values) of each measure."""
@@ -156,25 +140,21 @@ def by_second(scene: AttributionContext) -> Pieces:
 
 @dataclass(frozen=True, slots=True)
 class PieceTimes:
-    """The measures of all pieces, as integers that parts of a recording can be joined from.
-
-    Attributes:
-        begin, until: Of each, ns.
-        waited: Time in which threads of its process waited for the GPU, ns.
-        idle, calls, launches, voluntary, involuntary, causes: As of ``Measures``, not scaled.
-        count, between: As of ``Pieces``.
-    """
+    """The measures of all pieces, as integers that parts of a recording can be joined from."""
 
     unit: Unit
+    # begin, until: of each, ns
     begin: Ints
     until: Ints
-    waited: Ints
+    waited: Ints  # time in which threads of its process waited for the GPU, ns
+    # idle, calls, launches, voluntary, involuntary, causes: as of ``Measures``, not scaled
     idle: Ints
     calls: Ints
     launches: Ints
     voluntary: Ints
     involuntary: Ints
     causes: dict[str, Ints]
+    # count, between: as of ``Pieces``
     count: float
     between: int
 
@@ -380,26 +360,19 @@ FoundSteps = npt.NDArray[np.void]
 
 @dataclass(frozen=True)  # without slots: a live screen compares the same steps with every look
 class Loops:
-    """The steps of one thread, in rows that add up.
-
-    Attributes:
-        count: Number of steps, those in no row included.
-        median_ns, usual_ns: Of one step, times ``count``.
-        rows: In order; a row may stand for several steps that follow each other.
-        causes: The idle time of each row by cause, ns.
-        hot: The line of a cause's idle time, towards the end.
-        together: How many of them may be one step of the program.
-    """
+    """The steps of one thread, in rows that add up."""
 
     pid: int
     tid: int
-    count: Annotated[int, SUM]
+    count: Annotated[int, SUM]  # number of steps, those in no row included
+    # median_ns, usual_ns: of one step, times ``count``
     median_ns: Annotated[int, SUM]
     usual_ns: Annotated[int, SUM]
+    # in order; a row may stand for several steps that follow each other
     rows: Annotated[FoundSteps, Adds(np.append)]
-    causes: Mapping[str, Ints]
-    hot: Mapping[str, Line]
-    together: Annotated[int, LATER] = 1
+    causes: Mapping[str, Ints]  # the idle time of each row by cause, ns
+    hot: Mapping[str, Line]  # the line of a cause's idle time, towards the end
+    together: Annotated[int, LATER] = 1  # how many of them may be one step of the program
 
     @cached_property
     def long(self) -> LongSteps | None:

@@ -36,25 +36,17 @@ LOST_CALL_NS = 1_000_000  # a lost call began at most this long before it ended;
 
 @dataclass(frozen=True, slots=True)
 class Gaps(Tabular):
-    """Intervals in which a GPU had no work, by begin.
+    """Intervals in which a GPU had no work, by begin."""
 
-    Attributes:
-        begin, end, device: Of each gap.
-        drained_by: Row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended.
-        refilled_by: Row of the call that enqueues work at ``end``, -1 for a group of collectives.
-        thread: Row of the thread that makes it.
-        proved: True if every assumption is known to hold (else it is strong).
-        estimated: True if no call proves it (estimates/estimate.py).
-    """
-
+    # begin, end, device: of each gap
     begin: Ints
     end: Ints
     device: Ints
-    drained_by: Ints
-    refilled_by: Ints
-    thread: Ints
-    proved: Column
-    estimated: Column
+    drained_by: Ints  # row of the call that proves the GPU empty from ``begin`` on, -1 if a process ended
+    refilled_by: Ints  # row of the call that enqueues work at ``end``, -1 for a group of collectives
+    thread: Ints  # row of the thread that makes it
+    proved: Column  # True if every assumption is known to hold (else it is strong)
+    estimated: Column  # True if no call proves it (estimates/estimate.py)
 
     def __len__(self) -> int:
         return len(self.begin)
@@ -65,20 +57,14 @@ _NO_GAPS = Gaps(*(np.zeros(0, np.int64),) * 6, *(np.zeros(0, np.bool_),) * 2)
 
 @dataclass(frozen=True, slots=True)
 class StreamEmpty(Tabular):
-    """Disjoint intervals in which a stream is empty, in order.
+    """Disjoint intervals in which a stream is empty, in order."""
 
-    Attributes:
-        at, until: Of each interval; the first one begins before everything.
-        row: The call that proves it, -1 for the first one and for the end of a process.
-        closing: The operation that ends it, -1 for none.
-        cover: Operations that had returned by then are proved complete.
-    """
-
+    # at, until: of each interval; the first one begins before everything
     at: Ints
     until: Ints
-    row: Ints
-    closing: Ints
-    cover: Ints
+    row: Ints  # the call that proves it, -1 for the first one and for the end of a process
+    closing: Ints  # the operation that ends it, -1 for none
+    cover: Ints  # operations that had returned by then are proved complete
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +95,7 @@ class DeviceTime:
 
 
 class GpuTime:
-    """Gaps and spans of all GPUs.
-
-    Attributes:
-        voided_ns: Time of gaps that are unknown because a record is missing in them.
-        empty: When each stream was proved empty.
-        unknown: For each GPU the time of its span with no proof: disjoint intervals.
-        work: When GPUs certainly had work.
-    """
+    """Gaps and spans of all GPUs."""
 
     def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
         """Only gaps in ``stretch`` count; their proofs may need earlier records."""
@@ -127,12 +106,14 @@ class GpuTime:
         self.streams = Streams(evidence, self.devices)
         self._unseen = Unseen(evidence, self.devices, self.streams)
         self.delays = Delays(evidence)
-        self.voided_ns = 0
+        self.voided_ns = 0  # time of gaps that are unknown because a record is missing in them
         self.spans: list[DeviceTime] = []
-        self.empty: dict[int, StreamEmpty] = {}
+        self.empty: dict[int, StreamEmpty] = {}  # when each stream was proved empty
+        # for each GPU the time of its span with no proof: disjoint intervals
         self.unknown: dict[int, tuple[Ints, Ints]] = {}
         every = proofs(evidence, self.streams, self.devices, self.ranges)
         self._every = [known for _direct, known in every]
+        # when GPUs certainly had work
         self.work = Pending(
             evidence, self.streams, self.ranges, self.delays, [direct for direct, _known in every]
         )
@@ -418,18 +399,13 @@ def held_kernels(evidence: Evidence) -> bool:
 
 
 class KernelTime(GpuTime):
-    """As ``GpuTime``, but exact: the GPU was at work while a kernel, a copy or a fill ran, and only then.
-
-    Attributes:
-        rows: Kernels, copies and fills.
-        unlinked: For each GPU the idle time that was ended by work whose launch is not in the file.
-        first_use: For each GPU the idle time of first loads and allocations.
-    """
+    """As ``GpuTime``, but exact: the GPU was at work while a kernel, a copy or a fill ran, and only then."""
 
     def __init__(self, evidence: Evidence, stretch: tuple[int, int] = (0, FOREVER)) -> None:
-        self.rows = evidence.activities.of(*ON_GPU)
+        self.rows = evidence.activities.of(*ON_GPU)  # kernels, copies and fills
+        # for each GPU the idle time that was ended by work whose launch is not in the file
         self.unlinked: dict[int, Intervals] = {}
-        self.first_use: dict[int, Intervals] = {}
+        self.first_use: dict[int, Intervals] = {}  # for each GPU the idle time of first loads and allocations
         super().__init__(evidence, stretch)
 
     def _numbers(self) -> list[int]:

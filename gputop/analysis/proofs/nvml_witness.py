@@ -28,34 +28,21 @@ UTILIZATION_KEY = "utilization_percent"
 
 @dataclass(frozen=True, slots=True)
 class Witness:
-    """NVML's figure for one GPU.
+    """NVML's figure for one GPU."""
 
-    Attributes:
-        busy: The share of the time in which a kernel ran, 0 to 1.
-        error: Its error, as a share.
-        samples: Number of readings.
-        source: ``gpm``, ``samples`` or ``utilization``.
-    """
-
-    busy: float
-    error: float
-    samples: int
-    source: str
+    busy: float  # the share of the time in which a kernel ran, 0 to 1
+    error: float  # its error, as a share
+    samples: int  # number of readings
+    source: str  # ``gpm``, ``samples`` or ``utilization``
 
 
 @dataclass(frozen=True, slots=True)
 class ModelledWork:
-    """The work of a GPU by a model.
+    """The work of a GPU by a model."""
 
-    Attributes:
-        busy: When it was at work: disjoint intervals, in order.
-        moved: When copies and fills were enqueued, in order.
-        moved_ns: Duration of each of these, ns.
-    """
-
-    busy: tuple[Ints, Ints]
-    moved: Ints
-    moved_ns: npt.NDArray[np.float64]
+    busy: tuple[Ints, Ints]  # when it was at work: disjoint intervals, in order
+    moved: Ints  # when copies and fills were enqueued, in order
+    moved_ns: npt.NDArray[np.float64]  # duration of each of these, ns
 
     def kernels(self, begin: Ints, end: Ints) -> npt.NDArray[np.float64]:
         """Return the time with kernels in each [begin, end), ns: the work without copies and fills."""

@@ -268,20 +268,17 @@ StreamWork = tuple[Ints, Ints, Ints]  # as ``Streams.work_of`` returns it
 
 
 class Delays:
-    """Delays of waits for the GPU by the scheduler.
-
-    Attributes:
-        completed: For each call the latest time at which its work was complete. Earlier than its return only
-            where it slept, was woken and returned at once, but had to wait for a CPU.
-        surely_waiting: For each call up to when it certainly waited: its return, or the begin of a preemption
-            after which it returned at once.
-        intervals: Those preemptions and late returns, as disjoint intervals.
-    """
+    """Delays of waits for the GPU by the scheduler."""
 
     def __init__(self, evidence: Evidence) -> None:
         calls, slices = evidence.calls, evidence.slices
+        # for each call the latest time at which its work was complete. Earlier than its return only where it
+        # slept, was woken and returned at once, but had to wait for a CPU
         self.completed: Ints = calls["end"].copy()
+        # for each call up to when it certainly waited: its return, or the begin of a preemption after which
+        # it returned at once
         self.surely_waiting: Ints = calls["end"].copy()
+        # those preemptions and late returns, as disjoint intervals
         self.intervals: tuple[Ints, Ints] = (np.zeros(0, np.int64), np.zeros(0, np.int64))
         # queries never wait, however long they last
         waits = (evidence.group(calls) == Group.SYNC) | (evidence.role(calls) == Role.COPY_SYNC)

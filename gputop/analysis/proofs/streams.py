@@ -194,15 +194,7 @@ MOST_STREAMS = 16384
 
 
 class Streams:
-    """All streams that received work, and their calls.
-
-    Attributes:
-        device, pid, handle: Of each stream.
-        blocking: True if it is known to synchronise with the legacy default stream.
-        enqueue_stream, enqueue_begin, enqueue_end, enqueue_row, enqueue_thread: One entry per operation;
-            ``row`` is -1 for operations of a group of collectives and for calls still under way.
-        captures: For each process: when any of its streams was captured into a graph.
-    """
+    """All streams that received work, and their calls."""
 
     def __init__(self, evidence: Evidence, devices: Devices) -> None:
         self._evidence = evidence
@@ -236,6 +228,8 @@ class Streams:
         self.handle = names[1][first]
         if len(self) > MOST_STREAMS:
             raise ValueError(f"work for {len(self)} streams, where no machine has {MOST_STREAMS}")
+        # enqueue_stream, enqueue_begin, enqueue_end, enqueue_row, enqueue_thread: one entry per operation;
+        # ``row`` is -1 for operations of a group of collectives and for calls still under way
         self.enqueue_stream: Column = number
         self.enqueue_begin: Ints = np.concatenate([calls["begin"][rows], inner["begin"]])
         self.enqueue_end: Ints = np.concatenate([calls["end"][rows], inner["end"]])
@@ -243,8 +237,10 @@ class Streams:
         self.enqueue_thread: Ints = np.concatenate([thread, evidence.threads.row(inner["tid"])])
         self._add_open_calls()
         self._sort()
+        # device, pid, handle: of each stream
         self.device = self._device(np.concatenate([device, inner_device]))
-        self.blocking = self._blocking()
+        self.blocking = self._blocking()  # True if it is known to synchronise with the legacy default stream
+        # for each process: when any of its streams was captured into a graph
         self.captures = self._captures()
 
     def __len__(self) -> int:

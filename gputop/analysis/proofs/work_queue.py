@@ -38,17 +38,12 @@ class Rate:
 
 @dataclass(frozen=True, slots=True)
 class CopyRates:
-    """Rates by direction and by whether the host's memory is page-locked.
-
-    Attributes:
-        staging: Time in which the CPU stages a byte, ns; None where no copy shows it.
-        doubt: Error of the time of all copies, as a share.
-    """
+    """Rates by direction and by whether the host's memory is page-locked."""
 
     known: dict[tuple[int, bool], Rate]
     usual: Rate
-    staging: float | None
-    doubt: float = 0.0
+    staging: float | None  # time in which the CPU stages a byte, ns; None where no copy shows it
+    doubt: float = 0.0  # error of the time of all copies, as a share
 
     def of(self, direction: int, *, pinned: bool) -> Rate:
         """Return the rate of one kind of copy: its own, else one of its direction, any other, the usual."""
@@ -235,33 +230,20 @@ class _Parts:
 
 @dataclass(frozen=True)
 class Queue(Tabular):
-    """Operations of one GPU, stream by stream in the order of their return, a row each.
+    """Operations of one GPU, stream by stream in the order of their return, a row each."""
 
-    Attributes:
-        row: Row of the call, -1 for a part of a group of collectives.
-        thread: Row of the thread that enqueued it.
-        ready: The earliest time at which the GPU could begin it, ns.
-        group: Rows between two proofs of emptiness of one stream, counted from 0.
-        limit: The latest possible end, by the proofs, ns.
-        kernel: True if its duration is unknown; the others are copies and fills.
-        fixed: The duration of those, ns.
-        staged: True if the CPU staged such a copy to the device inside the call, once its stream was empty.
-        kind: Number of the kernel in its process, from 0; -1 for the others.
-        streams: Number of streams.
-        rates: The rates of its copies over the link.
-    """
-
-    row: Ints
-    thread: Ints
-    ready: Ints
-    group: Ints
-    limit: Ints
-    kernel: Mask
-    fixed: Floats
+    row: Ints  # row of the call, -1 for a part of a group of collectives
+    thread: Ints  # row of the thread that enqueued it
+    ready: Ints  # the earliest time at which the GPU could begin it, ns
+    group: Ints  # rows between two proofs of emptiness of one stream, counted from 0
+    limit: Ints  # the latest possible end, by the proofs, ns
+    kernel: Mask  # True if its duration is unknown; the others are copies and fills
+    fixed: Floats  # the duration of those, ns
+    # True if the CPU staged such a copy to the device inside the call, once its stream was empty
     staged: Mask
-    kind: Ints
-    streams: int
-    rates: CopyRates = NO_RATES
+    kind: Ints  # number of the kernel in its process, from 0; -1 for the others
+    streams: int  # number of streams
+    rates: CopyRates = NO_RATES  # the rates of its copies over the link
 
     def __len__(self) -> int:
         return len(self.row)

@@ -18,19 +18,12 @@ _PROBLEMS = {
 
 @dataclass(frozen=True, slots=True)
 class SourceFile:
-    """A file's lines.
+    """A file's lines."""
 
-    Attributes:
-        path: The file that was read.
-        lines: Its lines without their ends; none if it could not be read.
-        changed_ns: Its last change, ns since the epoch.
-        problem: Why there are no lines, in a sentence; "" if there are.
-    """
-
-    path: str
-    lines: tuple[str, ...] = ()
-    changed_ns: int = 0
-    problem: str = ""
+    path: str  # the file that was read
+    lines: tuple[str, ...] = ()  # its lines without their ends; none if it could not be read
+    changed_ns: int = 0  # its last change, ns since the epoch
+    problem: str = ""  # why there are no lines, in a sentence; "" if there are
 
 
 def read_source(line: Line, pid: int | None) -> SourceFile:

@@ -85,14 +85,10 @@ def line_json(line: Line | None) -> LineJson | None:
 
 
 class Stacks:
-    """The stacks reported by samples, by their number in calls.
-
-    Attributes:
-        names_kernels: True if any kernel has a name.
-    """
+    """The stacks reported by samples, by their number in calls."""
 
     def __init__(self) -> None:
-        self.names_kernels = False
+        self.names_kernels = False  # True if any kernel has a name
         self._frames: dict[int, tuple[Line, ...]] = {}
         self.known: dict[Line, Line] = {}  # one object for each line of all stacks
         self._of: dict[int, set[int]] = {}  # of each living process

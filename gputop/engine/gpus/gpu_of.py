@@ -33,19 +33,12 @@ class Device:
 
 @dataclass(frozen=True, slots=True)
 class GpuUse:
-    """The GPUs of one process.
+    """The GPUs of one process."""
 
-    Attributes:
-        gpus: NVML's indices; None if unknown.
-        source: ``nvml`` or ``calls``; "" if unknown.
-        unknown: Why they are unknown.
-        memory_bytes: Its memory on them by NVML; None if NVML does not list it.
-    """
-
-    gpus: tuple[int, ...] | None
-    source: str = ""
-    unknown: str = ""
-    memory_bytes: int | None = None
+    gpus: tuple[int, ...] | None  # NVML's indices; None if unknown
+    source: str = ""  # ``nvml`` or ``calls``; "" if unknown
+    unknown: str = ""  # why they are unknown
+    memory_bytes: int | None = None  # its memory on them by NVML; None if NVML does not list it
 
 
 class UnknownGpuError(Exception):

@@ -52,14 +52,10 @@ WIDTH = 1 + len(fields(Stays))  # integers of a row: a thread and its stays
 
 
 class StaySums(Part):
-    """Stays by thread.
-
-    Attributes:
-        known: False if a gputop without these sums reduced the records.
-    """
+    """Stays by thread."""
 
     def __init__(self) -> None:
-        self.known = True
+        self.known = True  # False if a gputop without these sums reduced the records
         self._sums: dict[int, Stays] = {}
         self._flags: dict[int, int] = {}
 

@@ -35,62 +35,37 @@ GROUPS = ("user", "container", "pod", "job", "rank", "gpu")  # what processes ca
 
 @dataclass(frozen=True, slots=True)
 class Preferences:
-    """A user's preferences; None or empty: not set.
+    """A user's preferences; None or empty: not set."""
 
-    Attributes:
-        rate_hz: Frames per second.
-        theme: One of ``THEMES``.
-        glyphs: One of ``GLYPHS``; "": by the locale.
-        hide: Panes hidden at first.
-        tree: Show processes as a tree at first.
-        group: What processes are grouped by at first, or "".
-        columns: The keys of each table's columns in their order.
-        alerts: Rules, as of ``--alert``.
-        budget_percent: Percent of one CPU, above which a live screen is drawn less often; 0: never.
-        path: The file, even if missing.
-        problems: Errors in the file, in sentences.
-    """
-
-    rate_hz: float | None = None
-    theme: str = ""
-    glyphs: str = ""
-    hide: tuple[str, ...] = ()
-    tree: bool = False
-    group: str = ""
+    rate_hz: float | None = None  # frames per second
+    theme: str = ""  # one of ``THEMES``
+    glyphs: str = ""  # one of ``GLYPHS``; "": by the locale
+    hide: tuple[str, ...] = ()  # panes hidden at first
+    tree: bool = False  # show processes as a tree at first
+    group: str = ""  # what processes are grouped by at first, or ""
+    # the keys of each table's columns in their order
     columns: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
-    alerts: tuple[Rule, ...] = ()
+    alerts: tuple[Rule, ...] = ()  # rules, as of ``--alert``
+    # percent of one CPU, above which a live screen is drawn less often; 0: never
     budget_percent: float = BUDGET_PERCENT
-    path: str = ""
-    problems: tuple[str, ...] = ()
+    path: str = ""  # the file, even if missing
+    problems: tuple[str, ...] = ()  # errors in the file, in sentences
 
 
 @dataclass(frozen=True, slots=True)
 class Startup:
-    """The screen's settings at its start.
+    """The screen's settings at its start."""
 
-    Attributes:
-        mode: ``live`` or ``replay``.
-        rate_hz: How often the newest frame is polled.
-        ascii: Draw with ASCII only.
-        selected_pid: The process to select when it appears.
-        title: The watched program or the file, for the header.
-        preferences: The user's preferences.
-        readonly: Send no signals.
-        alerts: Alert rules.
-        filter: The initial filter of the processes.
-        gpus: The only GPUs to show; empty for all.
-    """
-
-    mode: str = "live"
-    rate_hz: float = 4.0
-    ascii: bool = False
-    selected_pid: int | None = None
-    title: str = ""
-    preferences: Preferences = field(default_factory=Preferences)
-    readonly: bool = False
-    alerts: tuple[Rule, ...] = ()
-    filter: str = ""
-    gpus: frozenset[int] = frozenset()
+    mode: str = "live"  # ``live`` or ``replay``
+    rate_hz: float = 4.0  # how often the newest frame is polled
+    ascii: bool = False  # draw with ASCII only
+    selected_pid: int | None = None  # the process to select when it appears
+    title: str = ""  # the watched program or the file, for the header
+    preferences: Preferences = field(default_factory=Preferences)  # the user's preferences
+    readonly: bool = False  # send no signals
+    alerts: tuple[Rule, ...] = ()  # alert rules
+    filter: str = ""  # the initial filter of the processes
+    gpus: frozenset[int] = frozenset()  # the only GPUs to show; empty for all
 
 
 USUAL = Startup()

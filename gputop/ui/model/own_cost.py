@@ -16,15 +16,11 @@ UP_S, MOST_UP_S = 30.0, 1_800.0  # below ``CHEAP`` before drawing more often; do
 
 
 class OwnCost:
-    """Compares CPU time with a budget.
-
-    Attributes:
-        slower: How many times less often the screen is drawn and WHY is updated: 1, 2 or 4.
-    """
+    """Compares CPU time with a budget."""
 
     def __init__(self, budget_percent: float = BUDGET_PERCENT) -> None:
         """Start at full speed; ``budget_percent`` of one CPU, 0 for no limit."""
-        self.slower = 1
+        self.slower = 1  # how many times less often the screen is drawn and WHY is updated: 1, 2 or 4
         self._budget = budget_percent
         self._from: tuple[float, float] | None = None
         self._spent: deque[tuple[float, float]] = deque()  # (time, CPU time), one a second

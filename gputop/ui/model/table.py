@@ -30,35 +30,21 @@ class Context:
 
 @dataclass(frozen=True, slots=True)
 class Column(Generic[T]):
-    """One column.
+    """One column."""
 
-    Attributes:
-        key: Its name in the preferences.
-        title: Its heading.
-        width: Its width, or the least one if it can grow.
-        cell: Returns text and token of a row; the text may be too long.
-        sort: Returns the value to sort by.
-        right: True to align right, as for numbers.
-        keep: The lowest ones are left out first.
-        grow: The largest width.
-        whole: True to grow to that width or not at all.
-        descending: True to sort largest first by default.
-        has: Returns whether a row has a value; without any the column is left out. None: all have.
-        instead: The key of a column that it replaces if there is no room for both.
-    """
-
-    key: str
-    title: str
-    width: int
-    cell: Callable[[T, Context, int], Span]
-    sort: Callable[[T], float | str]
-    right: bool = True
-    keep: int = 5
-    grow: int = 0
-    whole: bool = False
-    descending: bool = True
+    key: str  # its name in the preferences
+    title: str  # its heading
+    width: int  # its width, or the least one if it can grow
+    cell: Callable[[T, Context, int], Span]  # returns text and token of a row; the text may be too long
+    sort: Callable[[T], float | str]  # returns the value to sort by
+    right: bool = True  # True to align right, as for numbers
+    keep: int = 5  # the lowest ones are left out first
+    grow: int = 0  # the largest width
+    whole: bool = False  # True to grow to that width or not at all
+    descending: bool = True  # True to sort largest first by default
+    # returns whether a row has a value; without any the column is left out. None: all have
     has: Callable[[T], bool] | None = None
-    instead: str = ""
+    instead: str = ""  # the key of a column that it replaces if there is no room for both
 
 
 def needed(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:

@@ -53,19 +53,12 @@ def quiet_key(keys: str, action: str, name: str, tooltip: str = "") -> Binding:
 
 
 class Host(SureTimers):
-    """The program's interface for panes and screens.
+    """The program's interface for panes and screens."""
 
-    Attributes:
-        feed: The source of frames.
-        view: The state of the screen.
-        palette: The colours.
-        sender: The sender of signals; None in a replay and with ``--readonly``.
-    """
-
-    feed: Feed
-    view: View
-    palette: Palette
-    sender: OwnSender | None = None
+    feed: Feed  # the source of frames
+    view: View  # the state of the screen
+    palette: Palette  # the colours
+    sender: OwnSender | None = None  # the sender of signals; None in a replay and with ``--readonly``
 
     @abstractmethod
     def show(self) -> None:

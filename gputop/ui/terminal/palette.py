@@ -101,21 +101,13 @@ _FAINT_COLORS = frozenset({"#8d97a5", "#333c48", "#949dab"})
 
 @dataclass(frozen=True, slots=True)
 class Palette:
-    """A theme.
+    """A theme."""
 
-    Attributes:
-        name: Its name on the screen and in the preferences.
-        colors: The replacement of each colour of ``STYLES``.
-        native: True for the terminal's own colours and background.
-        colored: True if it has colours.
-        light: True for a bright background.
-    """
-
-    name: str
-    colors: Mapping[str, str]
-    native: bool = False
-    colored: bool = True
-    light: bool = False
+    name: str  # its name on the screen and in the preferences
+    colors: Mapping[str, str]  # the replacement of each colour of ``STYLES``
+    native: bool = False  # True for the terminal's own colours and background
+    colored: bool = True  # True if it has colours
+    light: bool = False  # True for a bright background
 
     @property
     def background(self) -> str:

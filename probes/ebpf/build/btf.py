@@ -138,20 +138,14 @@ class _Types:
 
 @dataclass(frozen=True, slots=True)
 class KernelLayout:
-    """The facts about this kernel that the BPF programs need.
+    """The facts about this kernel that the BPF programs need."""
 
-    Attributes:
-        offsets: Bit offsets as ``{"task_struct.pid": 12345, …}``.
-        switch_has_state: The tracepoint sched_switch passes the state of the leaving task.
-        per_cpu: Byte offsets of variables that each CPU has for itself, in their common section.
-        oom_has_task: The tracepoint mark_victim passes the task, not its number.
-        tracepoints: Numbers of the types that describe the arguments of TYPED_TRACEPOINTS, as far as known.
-    """
-
-    offsets: Mapping[str, int]
-    switch_has_state: bool
+    offsets: Mapping[str, int]  # bit offsets as ``{"task_struct.pid": 12345, …}``
+    switch_has_state: bool  # the tracepoint sched_switch passes the state of the leaving task
+    # byte offsets of variables that each CPU has for itself, in their common section
     per_cpu: Mapping[str, int] = field(default_factory=dict)
-    oom_has_task: bool = False
+    oom_has_task: bool = False  # the tracepoint mark_victim passes the task, not its number
+    # numbers of the types that describe the arguments of TYPED_TRACEPOINTS, as far as known
     tracepoints: Mapping[str, int] = field(default_factory=dict)
 
 

@@ -47,22 +47,15 @@ class Map:
 
 @dataclass(frozen=True, slots=True)
 class Compiled:
-    """Programs that are not loaded yet.
+    """Programs that are not loaded yet."""
 
-    Attributes:
-        maps: The maps that they make.
-        programs: Instructions by name; a map is named by its place in ``maps``, and from
-            ``compiler.OUTSIDE`` on it is another text's.
-        cached: Compiled at an earlier start.
-        folder: Where they are kept, or ``""``.
-        problem: Why they are not kept, in one sentence, or ``""``.
-    """
-
-    maps: tuple[Map, ...]
+    maps: tuple[Map, ...]  # the maps that they make
+    # instructions by name; a map is named by its place in ``maps``, and from ``compiler.OUTSIDE`` on it is
+    # another text's
     programs: Mapping[str, bytes]
-    cached: bool = field(compare=False)
-    folder: str = field(compare=False)
-    problem: str = field(compare=False)
+    cached: bool = field(compare=False)  # compiled at an earlier start
+    folder: str = field(compare=False)  # where they are kept, or ``""``
+    problem: str = field(compare=False)  # why they are not kept, in one sentence, or ``""``
 
 
 def compiled(text: str, folder: Path | None = None) -> Compiled:

@@ -35,23 +35,14 @@ _EARLY = "too few CUDA calls so far to tell when the GPU works"
 
 @dataclass(frozen=True, slots=True)
 class GpuIdle:
-    """A GPU's idle time, as shares of its time.
+    """A GPU's idle time, as shares of its time."""
 
-    Attributes:
-        label: ``GPU 0``.
-        proved: Provably idle: the lower end of the range.
-        estimated: Further idle time by the estimate, with its error.
-        unknown: Neither; the rest is busy.
-        unestimated: True if neither a source nor a finding covers most of the time.
-        about: The estimate, as in the verdict; None without one.
-    """
-
-    label: str
-    proved: float
-    estimated: float
-    unknown: float
-    unestimated: bool
-    about: float | None = None
+    label: str  # ``GPU 0``
+    proved: float  # provably idle: the lower end of the range
+    estimated: float  # further idle time by the estimate, with its error
+    unknown: float  # neither; the rest is busy
+    unestimated: bool  # True if neither a source nor a finding covers most of the time
+    about: float | None = None  # the estimate, as in the verdict; None without one
 
     @property
     def parts(self) -> tuple[float, float, float]:
@@ -64,75 +55,47 @@ class GpuIdle:
 
 @dataclass(frozen=True, slots=True)
 class PanelCause:
-    """A finding in the panel.
+    """A finding in the panel."""
 
-    Attributes:
-        number: ``C05``.
-        low, high: Its share of the time: certain, and presumed.
-        per_step_ns: (low, high) per step; None without steps.
-        step_ns: The length of a step; None if the steps are another process's.
-        line: ``transfers.py:60``, "" if unknown.
-        overhead: True if it costs the host, not the GPU.
-    """
-
-    number: str
+    number: str  # ``C05``
     title: str
     level: str
+    # low, high: its share of the time: certain, and presumed
     low: float
     high: float
-    per_step_ns: tuple[float, float] | None
-    step_ns: int | None
-    line: str
-    overhead: bool
+    per_step_ns: tuple[float, float] | None  # (low, high) per step; None without steps
+    step_ns: int | None  # the length of a step; None if the steps are another process's
+    line: str  # ``transfers.py:60``, "" if unknown
+    overhead: bool  # True if it costs the host, not the GPU
 
 
 @dataclass(frozen=True, slots=True)
 class Fix:
-    """A change, and its largest saving: ns per step, or of the whole window without steps.
+    """A change, and its largest saving: ns per step, or of the whole window without steps."""
 
-    Attributes:
-        reason: The basis of the advice, or "".
-        saves_joules: The energy saved, at most.
-        older_ns: How much older than the figures the advice is; 0 if little.
-    """
-
-    reason: str
+    reason: str  # the basis of the advice, or ""
     text: str
     saves_ns: int
     per_step: bool
-    older_ns: int = 0
-    saves_joules: float | None = None
+    older_ns: int = 0  # how much older than the figures the advice is; 0 if little
+    saves_joules: float | None = None  # the energy saved, at most
 
 
 @dataclass(frozen=True, slots=True)
 class Why:
-    """The content of the panel.
+    """The content of the panel."""
 
-    Attributes:
-        when: ``last 10 s, 0.4 s old``, "" without an explanation.
-        old: True if it is drawn as old.
-        kind: The class: ``input-bound``, "" if unknown.
-        level: The level of the class.
-        gpus: By index.
-        causes: At most two, that of the class first.
-        more: The number of further findings.
-        fix: The fix of the first cause.
-        text: A sentence in place of causes.
-        doubts: Reasons for doubt, in a few words each.
-        calm: True if nothing is wrong: the GPU is busy, or has no work.
-    """
-
-    when: str = ""
-    old: bool = False
-    kind: str = ""
-    level: str = ""
-    gpus: tuple[GpuIdle, ...] = ()
-    causes: tuple[PanelCause, ...] = ()
-    more: int = 0
-    fix: Fix | None = None
-    text: str = ""
-    doubts: tuple[str, ...] = ()
-    calm: bool = False
+    when: str = ""  # ``last 10 s, 0.4 s old``, "" without an explanation
+    old: bool = False  # True if it is drawn as old
+    kind: str = ""  # the class: ``input-bound``, "" if unknown
+    level: str = ""  # the level of the class
+    gpus: tuple[GpuIdle, ...] = ()  # by index
+    causes: tuple[PanelCause, ...] = ()  # at most two, that of the class first
+    more: int = 0  # the number of further findings
+    fix: Fix | None = None  # the fix of the first cause
+    text: str = ""  # a sentence in place of causes
+    doubts: tuple[str, ...] = ()  # reasons for doubt, in a few words each
+    calm: bool = False  # True if nothing is wrong: the GPU is busy, or has no work
 
 
 def why_of(explained: Explained, frame: Frame, outcome: str = "") -> Why:

@@ -20,19 +20,12 @@ _METER_ROOM = 50  # columns, from which on there is a meter beside the graph
 
 @dataclass(frozen=True, slots=True)
 class GpuColumn:
-    """A column of the full lines.
+    """A column of the full lines."""
 
-    Attributes:
-        title: Its heading.
-        width: Its width with the space before it.
-        text: Returns a cell's text.
-        rank: 0: always shown; else lower ranks come first. Columns without any figure are left out.
-    """
-
-    title: str
-    width: int
-    text: Callable[[GpuRow, Glyphs], str]
-    rank: int = 0
+    title: str  # its heading
+    width: int  # its width with the space before it
+    text: Callable[[GpuRow, Glyphs], str]  # returns a cell's text
+    rank: int = 0  # 0: always shown; else lower ranks come first. Columns without any figure are left out
 
 
 def _percent(title: str, key: str, rank: int) -> GpuColumn:

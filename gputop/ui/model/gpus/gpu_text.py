@@ -17,17 +17,11 @@ IDLE_NS, MUCH_BYTES = 60 * NS_PER_S, 1 << 30  # of an idle process that is repor
 
 @dataclass(frozen=True, slots=True)
 class Figure:
-    """A figure that NVML reports.
+    """A figure that NVML reports."""
 
-    Attributes:
-        label: Its label.
-        keys: The fields of ``GpuRow`` that it shows.
-        text: Returns its text, ``n/a`` for unknown.
-    """
-
-    label: str
-    keys: tuple[str, ...]
-    text: Callable[[GpuRow, Glyphs], str]
+    label: str  # its label
+    keys: tuple[str, ...]  # the fields of ``GpuRow`` that it shows
+    text: Callable[[GpuRow, Glyphs], str]  # returns its text, ``n/a`` for unknown
 
 
 def _value(value: float | None, unit: str) -> str:

@@ -59,13 +59,10 @@ class Search:
     """A regular expression over a process's texts.
 
     Some expressions take exponential time for some command lines, so it is dropped after one timeout.
-
-    Attributes:
-        slow: True after a timeout.
     """
 
     def __init__(self, compiled: re.Pattern[str]) -> None:
-        self.slow = False
+        self.slow = False  # True after a timeout
         self._compiled = compiled
 
     def __call__(self, row: ProcessRow, _storms: Collection[int]) -> bool:
@@ -81,17 +78,11 @@ class Search:
 
 @dataclass(frozen=True, slots=True)
 class Filter:
-    """A filter.
+    """A filter."""
 
-    Attributes:
-        text: As typed; "": everything passes.
-        tests: All of them must hold.
-        search: The regular expression among them, if any.
-    """
-
-    text: str = ""
-    tests: tuple[Test, ...] = ()
-    search: Search | None = None
+    text: str = ""  # as typed; "": everything passes
+    tests: tuple[Test, ...] = ()  # all of them must hold
+    search: Search | None = None  # the regular expression among them, if any
 
     @property
     def slow(self) -> bool:

@@ -55,26 +55,18 @@ def labels(rows: Sequence[ProcessRow], key: str) -> dict[int, str]:
 
 
 class Listing:
-    """The user's choices for the list of processes.
-
-    Attributes:
-        filter: The filter.
-        gpu: The index of the only GPU whose processes are listed, None for all.
-        as_tree: True if processes stand below their parents.
-        group: What they are grouped by, one of ``GROUPS``, or "".
-        only: The only GPUs whose processes are ever listed (``--gpu``); empty for all.
-        followed: The process that stays selected, listed and in sight, or None.
-        tree: The tree shown, empty for a list.
-    """
+    """The user's choices for the list of processes."""
 
     def __init__(self) -> None:
-        self.filter = Filter()
-        self.gpu: int | None = None
-        self.as_tree = False
-        self.group = ""
+        self.filter = Filter()  # the filter
+        self.gpu: int | None = None  # the index of the only GPU whose processes are listed, None for all
+        self.as_tree = False  # True if processes stand below their parents
+        self.group = ""  # what they are grouped by, one of ``GROUPS``, or ""
+        # the only GPUs whose processes are ever listed (``--gpu``); empty for all
         self.only: frozenset[int] = frozenset()
+        # the process that stays selected, listed and in sight, or None
         self.followed: ProcessRow | None = None
-        self.tree = Tree()
+        self.tree = Tree()  # the tree shown, empty for a list
         self._unfolded: set[int] = set()
         self._shown = self._all = 0
 

@@ -24,20 +24,14 @@ _SUMMED = (
 
 @dataclass(frozen=True, slots=True)
 class Tree:
-    """A process table as a tree.
+    """A process table as a tree."""
 
-    Attributes:
-        rows: The visible rows; the row of a folded branch has its sums.
-        parents: The parent of each row, if it is among them.
-        sums: By pid, the sums of each branch, folded or not, by which it is sorted.
-        leads: By pid, the text before the name.
-        members: By pid of a folded branch, all pids in it.
-    """
-
-    rows: tuple[ProcessRow, ...] = ()
-    parents: Mapping[int, int] = field(default_factory=dict)
+    rows: tuple[ProcessRow, ...] = ()  # the visible rows; the row of a folded branch has its sums
+    parents: Mapping[int, int] = field(default_factory=dict)  # the parent of each row, if it is among them
+    # by pid, the sums of each branch, folded or not, by which it is sorted
     sums: Mapping[int, ProcessRow] = field(default_factory=dict)
-    leads: Mapping[int, str] = field(default_factory=dict)
+    leads: Mapping[int, str] = field(default_factory=dict)  # by pid, the text before the name
+    # by pid of a folded branch, all pids in it
     members: Mapping[int, tuple[int, ...]] = field(default_factory=dict)
 
     def arranged(self, order: Iterable[Hashable]) -> list[Hashable]:

@@ -34,17 +34,11 @@ class Cell:
 
 @dataclass(frozen=True, slots=True)
 class Flame:
-    """The drawn graph.
+    """The drawn graph."""
 
-    Attributes:
-        lines: Lines of exactly the graph's width.
-        cells: The drawn nodes; none for nodes narrower than a column.
-        deeper: The number of levels without room.
-    """
-
-    lines: tuple[Line, ...]
-    cells: tuple[Cell, ...]
-    deeper: int
+    lines: tuple[Line, ...]  # lines of exactly the graph's width
+    cells: tuple[Cell, ...]  # the drawn nodes; none for nodes narrower than a column
+    deeper: int  # the number of levels without room
 
     def path_at(self, x: int, y: int) -> Path | None:
         """Return the path of the node at a place, or None."""

@@ -24,23 +24,14 @@ OTHERS = "other stacks"
 
 @dataclass(slots=True)
 class Node:
-    """A frame, or a run of folded ones, with everything below it.
+    """A frame, or a run of folded ones, with everything below it."""
 
-    Attributes:
-        name: ``train.py:88 main()``.
-        kind: Its kind.
-        line: Its source line, if any.
-        ns: The time of the stacks through it.
-        count: Their calls and waits.
-        children: By name.
-    """
-
-    name: str
-    kind: Kind
-    line: SourceLine | None = None
-    ns: int = 0
-    count: int = 0
-    children: dict[str, Node] = field(default_factory=dict)
+    name: str  # ``train.py:88 main()``
+    kind: Kind  # its kind
+    line: SourceLine | None = None  # its source line, if any
+    ns: int = 0  # the time of the stacks through it
+    count: int = 0  # their calls and waits
+    children: dict[str, Node] = field(default_factory=dict)  # by name
 
     def ordered(self) -> list[Node]:
         """Return the children, own code first, then by name, so that nothing jumps."""

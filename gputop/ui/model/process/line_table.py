@@ -19,22 +19,15 @@ NOT_REQUESTED = {
 
 @dataclass(frozen=True, slots=True)
 class LineUse:
-    """The calls of a line, and its waits between calls, in the window.
-
-    Attributes:
-        api: The function with most time, or OFF_CPU for waits.
-        others: The number of other functions.
-        share: Of the time of all calls and waits with a known line, 0 to 1.
-        frames: The stack with most time, from the innermost on; none for waits.
-    """
+    """The calls of a line, and its waits between calls, in the window."""
 
     line: SourceLine
-    api: str
-    others: int
+    api: str  # the function with most time, or OFF_CPU for waits
+    others: int  # the number of other functions
     count: int
     sum_ns: int
-    share: float
-    frames: tuple[SourceLine, ...] = ()
+    share: float  # of the time of all calls and waits with a known line, 0 to 1
+    frames: tuple[SourceLine, ...] = ()  # the stack with most time, from the innermost on; none for waits
 
 
 def line_uses(row: ProcessRow | None) -> tuple[LineUse, ...]:

@@ -47,15 +47,10 @@ _WAITS = {
 
 @dataclass(frozen=True, slots=True)
 class Look:
-    """How lanes are drawn.
+    """How lanes are drawn."""
 
-    Attributes:
-        glyphs: The screen's glyphs.
-        letters: True with too few colours for all meanings.
-    """
-
-    glyphs: Glyphs
-    letters: bool = False
+    glyphs: Glyphs  # the screen's glyphs
+    letters: bool = False  # True with too few colours for all meanings
 
     @property
     def by_letters(self) -> bool:

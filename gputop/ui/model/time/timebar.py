@@ -15,20 +15,14 @@ _ORDER = tuple(_SIGNS)
 
 @dataclass(frozen=True, slots=True)
 class TransportView:
-    """The position in time.
+    """The position in time."""
 
-    Attributes:
-        playing: True if time runs.
-        speed: Recorded seconds per second.
-        landmarks: (time, kind) of the landmarks, in order.
-    """
-
-    playing: bool
-    speed: float
+    playing: bool  # True if time runs
+    speed: float  # recorded seconds per second
     position_ns: int
     start_ns: int
     end_ns: int
-    landmarks: tuple[tuple[int, str], ...] = ()
+    landmarks: tuple[tuple[int, str], ...] = ()  # (time, kind) of the landmarks, in order
 
 
 def transport_line(view: TransportView, width: int, glyphs: Glyphs) -> Line:

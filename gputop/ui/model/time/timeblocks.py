@@ -100,12 +100,7 @@ class _Lane:
 
 
 class TimeBlocks:
-    """The lanes, and how much time is visible.
-
-    Attributes:
-        chosen_ns: Moments of the selected finding, CLOCK_MONOTONIC.
-        marked_ns: Moments marked by the user or an alert.
-    """
+    """The lanes, and how much time is visible."""
 
     def __init__(self) -> None:
         self._history = LaneHistory()
@@ -113,8 +108,8 @@ class TimeBlocks:
         self._newest: object = None
         self._panel: tuple[int, dict[str, tuple[float, float]]] = 0, {}  # columns, and idle ranges by GPU
         self._span = 0
-        self.chosen_ns: tuple[int, ...] = ()
-        self.marked_ns: tuple[int, ...] = ()
+        self.chosen_ns: tuple[int, ...] = ()  # moments of the selected finding, CLOCK_MONOTONIC
+        self.marked_ns: tuple[int, ...] = ()  # moments marked by the user or an alert
         self._drawn: tuple[object, Picture] | None = None
         self._most = 0, 0  # a width, and the most lines of one thread's picture in it
         self._looked: tuple[object, int, list[_Lane]] = None, 0, []  # a request, its first column, its lanes
