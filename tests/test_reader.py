@@ -234,6 +234,7 @@ def test_a_child_without_questions_ends_and_the_next_question_starts_another_one
 ) -> None:
     monkeypatch.setattr(file_reader, "IDLE_S", 0.3)
     reader = file_reader.start(reader_child)
+    file_reader.end_idle()
     try:
         took = []
         for _ in range(4):  # a fork, and interpreters that are missed at once

@@ -96,6 +96,9 @@ class Reader:
         self._idle_s = IDLE_S
         self._over = threading.Event()
         self._fork()
+
+    def end_idle(self) -> None:
+        """Starts a thread that ends the child when it is idle; it has the rights of the calling thread."""
         if os.geteuid() == 0 or not privileges.held():  # a new interpreter loses capabilities of its file
             threading.Thread(target=self._end_idle, name="gputop-reader", daemon=True).start()
 
@@ -410,6 +413,12 @@ def start(program: Program) -> Reader:
     stop()
     _reader = Reader(program)
     return _reader
+
+
+def end_idle() -> None:
+    """From now on an idle child ends; to be called after rights are given up."""
+    if _reader is not None:
+        _reader.end_idle()
 
 
 def stop() -> None:

@@ -126,6 +126,7 @@ class LiveSource:
                     needed | self._attachments.beyond(needed), daemon=plan.daemon
                 ):
                     self._pending.append(Sample(NOTE, time.monotonic_ns(), {"text": kept}))
+            file_reader.end_idle()
             if reduced := self._attachments.reduced:
                 self._pending.append(Sample(PROBLEM, time.monotonic_ns(), {"text": reduced}))
             if not programs.observes["interrupts"]:
