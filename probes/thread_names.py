@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Collection, Iterator
 from typing import Final
 
 MOST_NAMES: Final = 32_768  # the newest; as many as the recorder remembers, which repeats others
 Row = tuple[int, str]
+Layer = dict[int, Row | str]  # only the name where the thread is its process's first: a third of the bytes
+
+
+def _compact(tid: int, row: Row) -> Row | str:
+    """The entry of a row; equal names are one object."""
+    pid, name = row[0], sys.intern(row[1])
+    return name if pid == tid else (pid, name)
+
+
+def _row(tid: int, entry: Row | str) -> Row:
+    return (tid, entry) if isinstance(entry, str) else entry
 
 
 class ThreadNames:
@@ -20,30 +32,33 @@ class ThreadNames:
     __slots__ = ("_new", "_old")
 
     def __init__(self) -> None:
-        self._old: tuple[dict[int, Row], ...] = ()  # the largest first; none is ever changed
-        self._new: dict[int, Row] = {}
+        self._old: tuple[Layer, ...] = ()  # the largest first; none is ever changed
+        self._new: Layer = {}
 
     def __len__(self) -> int:
         return sum(map(len, self.layers))  # at least as many as there are
 
     def __setitem__(self, tid: int, row: Row) -> None:
         self._new.pop(tid, None)  # repeated, it is among the newest
-        self._new[tid] = row
+        self._new[tid] = _compact(tid, row)
 
     @property
-    def layers(self) -> tuple[dict[int, Row], ...]:
+    def layers(self) -> tuple[Layer, ...]:
         """The tables that hold the threads, oldest first; copies share all but the last."""
         return (*self._old, self._new)
 
     def get(self, tid: int) -> Row | None:
         """The name of a thread."""
         for layer in reversed(self.layers):
-            if (row := layer.get(tid)) is not None:
-                return row
+            if (entry := layer.get(tid)) is not None:
+                return _row(tid, entry)
         return None
 
     def items(self) -> Iterator[tuple[int, Row]]:
         """Each thread once, in the order of its last report."""
+        return ((tid, _row(tid, entry)) for tid, entry in self._entries())
+
+    def _entries(self) -> Iterator[tuple[int, Row | str]]:
         layers = self.layers
         for place, layer in enumerate(layers):
             again = {tid for other in layers[place + 1 :] for tid in other if tid in layer}
@@ -72,7 +87,7 @@ class ThreadNames:
     def shorten(self) -> None:
         """Drop the oldest when there are twice as many as are kept."""
         if len(self) > 2 * MOST_NAMES:
-            self._old, self._new = (), dict([*self.items()][-MOST_NAMES:])
+            self._old, self._new = (), dict([*self._entries()][-MOST_NAMES:])
 
     def forget(self, pids: Collection[int]) -> None:
         """Drop the threads of these processes."""

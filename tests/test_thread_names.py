@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import tracemalloc
 
 import pytest
 
@@ -26,14 +27,15 @@ def test_copies_are_what_tables_of_their_own_would_be(seed: int) -> None:
         names, plain = dice.choice(found)
         match dice.random():
             case part if part < 0.9:
-                tid, row = dice.randrange(200), (dice.randrange(9), str(dice.random()))
+                tid = dice.randrange(200)
+                row = dice.choice((tid, dice.randrange(9))), str(dice.random())
                 names[tid] = row
                 plain.pop(tid, None)
                 plain[tid] = row
             case part if part < 0.93 and len(found) < 12:
                 found.append((names.copy(), dict(plain)))
             case part if part < 0.94:
-                gone = {dice.randrange(9)}
+                gone = {dice.randrange(200)}
                 names.forget(gone)
                 for tid in [tid for tid, row in plain.items() if row[0] in gone]:
                     del plain[tid]
@@ -76,3 +78,18 @@ def test_the_newest_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.names.get(1) == (7, "kcompactd0")
     assert known.names.get(1_299) == (7, "sh")
     assert known.names.get(1_000) is None
+
+
+def test_a_process_s_name_takes_little_memory() -> None:
+    """A screen keeps four tables, of up to 65,536 processes that came and went each."""
+    tids = range(1_000_000, 1_020_000)
+    sample = Sample(NAMES, 1, {"tid": [*tids], "pid": [*tids], "name": [f"worker {tid % 9}" for tid in tids]})
+    tracemalloc.start()
+    try:
+        known = Known()
+        known.consume(sample)
+        each = tracemalloc.get_traced_memory()[0] / len(tids)
+    finally:
+        tracemalloc.stop()
+    assert known.names.get(1_000_007) == (1_000_007, "worker 8")
+    assert each < 50, each
