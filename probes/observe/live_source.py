@@ -324,6 +324,7 @@ class LiveSource:
             if self._lines is not None:
                 self._lines.kernels.notice(records)
             if self._hearing is not None:
+                self._hear()  # first: a program that has ended sent its messages before these records
                 self._inside.notice(records)
             yield records
 
