@@ -4,14 +4,17 @@ from __future__ import annotations
 
 from gputop.analysis.answer.report import Report
 from gputop.analysis.build import explain
-from probes.source import Sample
+from probes.source import PROCESS, Sample
 from tests.items import MS, START
 from tests.programs import MAIN, Program
 from tests.traced_programs import COPY, Traced
 
 
-def own(traced: Traced, *more: Sample) -> Report:
-    """The report of such a program as gputop itself would have recorded it: states of threads are known."""
+def own(traced: Traced, *more: Sample, reports: bool = True) -> Report:
+    """The report of such a program as gputop itself would have recorded it: states of threads are known.
+
+    Without ``reports`` the library within the program is silent.
+    """
     made = traced.made()
     for key in ("source", "states"):
         del made.header[key]
@@ -20,6 +23,8 @@ def own(traced: Traced, *more: Sample) -> Report:
     seen.starts()
     seen.records += made.records
     seen.samples += [*made.samples, *more]
+    if reports:
+        seen.samples.append(Sample(PROCESS, START, {"pid": MAIN, "inside_from_ns": START}))
     return explain(seen.evidence())
 
 
@@ -58,6 +63,17 @@ def test_kernels_that_were_queued_in_time_are_still_the_gpus_own_gaps() -> None:
         traced.gives(2 * number, 2 * number + 1, (1_000 + 30 * number, 1_020 + 30 * number), name="queued")
     traced.call("cudaDeviceSynchronize", 801, 13_100, tid=MAIN)
     assert set(idle_of(own(traced))) <= {"C50"}
+
+
+def test_where_a_process_reports_nothing_no_idle_time_is_exact() -> None:
+    """Rows of others say nothing of its work."""
+    traced = Traced()
+    for step in range(100):
+        at = 1_000 * step
+        traced.gives(at, at + 20, (at + 35, at + 500), name="mine")
+        traced.call("cudaDeviceSynchronize", at + 30, at + 510, tid=MAIN)
+    assert own(traced).exact is not None
+    assert own(traced, reports=False).exact is None
 
 
 def test_where_a_process_that_is_not_watched_uses_the_gpu_no_idle_time_is_proved() -> None:

@@ -16,7 +16,7 @@ from tests.ebpf.inside_evidence import FLAGS, evidence_of
 from tests.ebpf.recording import Recorded, Workshop
 from tests.stories import installed
 
-pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300), pytest.mark.long]
+pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(300)]
 PROGRAMS = Path(__file__).resolve().parent / "programs"
 PROGRAM, COMPILED = str(PROGRAMS / "unforeseen.py"), PROGRAMS / "compiled.py"
 WORK = {"kernel", "h2d", "d2h", "d2d", "memset", "comm", "comm_wait"}
@@ -52,6 +52,7 @@ def recorded(folder: Path, what: str, status: int = 0, lines: str = "off") -> tu
 
 
 @pytest.mark.parametrize("what", WHOLE)
+@pytest.mark.mainly("starts_others_by_a_shell")
 def test_idle_time_is_exact_and_each_row_has_its_call(tmp_path: Path, what: str) -> None:
     run, trace = recorded(tmp_path, what)
     evidence, problems = evidence_of(run.path)
@@ -78,6 +79,7 @@ def test_idle_time_is_exact_and_each_row_has_its_call(tmp_path: Path, what: str)
 
 
 @pytest.mark.parametrize("what", TORN)
+@pytest.mark.mainly("forks_before_and_after")
 def test_where_a_program_ends_oddly_the_bounds_hold_and_what_is_missing_is_unknown(
     tmp_path: Path, what: str
 ) -> None:
@@ -102,6 +104,7 @@ def test_where_a_program_ends_oddly_the_bounds_hold_and_what_is_missing_is_unkno
     assert missing <= lost, "what is missing lies in time that is called unknown"
 
 
+@pytest.mark.long
 def test_kernels_by_line_are_those_of_the_trace(tmp_path: Path) -> None:
     run, trace = recorded(tmp_path, "two_lines", lines="all")
     (said,) = run.said
@@ -117,6 +120,7 @@ def test_kernels_by_line_are_those_of_the_trace(tmp_path: Path) -> None:
     assert found == pytest.approx(dict(took), rel=1e-3)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("backend", ["eager", "aot_eager"])
 def test_of_a_model_that_torch_compiles_idle_time_and_rows_are_the_traces(
     tmp_path: Path, backend: str

@@ -387,7 +387,8 @@ _AGAIN = 3  # runs of a kernel that is part of a loop
 def held_kernels(evidence: Evidence) -> bool:
     """True if the file has the kernel times of every process that enqueued work.
 
-    With ``--inside`` CUPTI may refuse, or a profiler may use it: that process's work is missing.
+    With ``--inside`` CUPTI may refuse, a profiler may use it, or a process may report nothing: that process's
+    work is missing.
     """
     rows = evidence.activities.of(*ON_GPU)
     if not len(rows) or not evidence.header.get("inside"):
@@ -395,7 +396,8 @@ def held_kernels(evidence: Evidence) -> bool:
     calls, processes = evidence.calls, evidence.facts.processes
     enqueues = (evidence.role(calls) == Role.ENQUEUE) & (calls["ret"] == 0)
     pids = np.unique(calls["pid"][enqueues]).tolist()
-    return not any("inside_refused" in processes.get(pid, {}) for pid in pids)
+    facts = [processes.get(pid, {}) for pid in pids]
+    return all("inside_from_ns" in one and "inside_refused" not in one for one in facts)
 
 
 class KernelTime(GpuTime):
