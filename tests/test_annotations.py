@@ -29,6 +29,7 @@ from probes.inside.annotations import (
     Datagram,
     message,
 )
+from probes.proc import procfs
 from probes.source import ACTIVITY, PROBLEM, Sample
 from tests.waiting import wait_until
 
@@ -93,6 +94,49 @@ def test_a_range_of_an_ended_process_ends_with_it() -> None:
     assert rows_of(list(named.at_mark(9, {child.pid}))) == []
     child.communicate(b"\n")
     assert rows_of(list(named.at_mark(20, set()))) == [("span", "task", child.pid, -1, 5, 20)]
+
+
+IN_A_CONTAINER = """
+import os, sys, threading
+go = threading.Event()
+other = threading.Thread(target=go.wait)
+other.start()
+print(os.getpid(), other.native_id, flush=True)
+sys.stdin.readline()
+go.set()
+other.join()
+print("alone", flush=True)
+sys.stdin.readline()
+"""
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a namespace of processes takes root")
+@pytest.mark.parametrize("ended", ["thread", "process"])
+def test_in_a_container_a_range_ends_by_a_message_that_is_read_after_its_thread_has_ended(ended: str) -> None:
+    command = ["unshare", "--pid", "--fork", "--kill-child", sys.executable, "-c", IN_A_CONTAINER]
+    with subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True) as outside:
+        assert outside.stdin is not None
+        assert outside.stdout is not None
+        first, second = map(int, outside.stdout.readline().split())
+        (pid,) = procfs.descendants((outside.pid,))
+        here = procfs.thread_numbers(pid)
+        named = Annotations()
+        for at, numbered in enumerate((first, second), 1):
+            named.consume(Datagram(message("begin", f"of {numbered}", thread=numbered), pid, USER, at))
+        print(file=outside.stdin, flush=True)
+        assert outside.stdout.readline() == "alone\n"
+        if ended == "process":
+            outside.communicate("\n")
+        for at, numbered in enumerate((first, second), 11):
+            named.consume(Datagram(message("end", "", thread=numbered), pid, USER, at))
+        samples = list(named.at_mark(50, {pid}))
+        assert problems(samples) == []
+        assert rows_of(samples) == [
+            ("range", f"of {first}", pid, here[first], 1, 11),
+            ("range", f"of {second}", pid, here[second], 2, 12),
+        ]
+        if ended == "thread":
+            outside.communicate("\n")
 
 
 def test_a_range_of_a_process_that_is_not_watched_is_told_of_its_watched_descendants() -> None:
@@ -273,6 +317,50 @@ def test_times_are_those_of_sending_not_of_reading() -> None:
     sent(found, 3)
     reader.close()
     assert np.abs(np.array([one.time_ns for one in found]) - np.array(at)).max() < 15_000_000
+
+
+def test_what_an_ended_process_sent_is_consumed_before_its_ranges_are_closed() -> None:
+    """The socket's thread has not come to run yet."""
+    bound, address = own_socket()
+    named = Annotations()
+    reader = AnnotationSocket(bound, named.consume)
+    body = "import json, socket, sys\ns = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)\n"
+    body += "for act in ('begin', 'end', 'begin'):\n"
+    body += "    s.sendto(json.dumps({act: 'task'}).encode(), sys.argv[1].replace('@', '\\0', 1))\n"
+    with subprocess.Popen([sys.executable, "-c", body, address]) as child:
+        child.wait()
+    ended = time.monotonic_ns()
+    reader.read_now()
+    samples = list(named.at_mark(ended, {child.pid})) + list(named.at_mark(mark := ended + SECOND, set()))
+    reader.close()
+    (first, second) = rows_of(samples)
+    assert problems(samples) == []
+    assert [row[:4] for row in (first, second)] == [("span", "task", child.pid, -1)] * 2
+    assert first[5] < second[4] < ended
+    assert second[5] == mark
+
+
+def test_a_flood_does_not_hold_who_reads_at_once() -> None:
+    bound, address = own_socket()
+    found: list[Datagram] = []
+    reader = AnnotationSocket(bound, found.append)
+    flooding = threading.Event()
+
+    def flood() -> None:
+        with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as sender:
+            sender.settimeout(0.1)
+            while not flooding.is_set():
+                with suppress(OSError):
+                    sender.sendto(b"{}", address_of(address))
+
+    threads = [threading.Thread(target=flood) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    wait_until(lambda: (reader.read_now(), len(found) > 1_000)[1], "the flood is read in many turns")
+    flooding.set()
+    for thread in threads:
+        thread.join()
+    reader.close()
 
 
 def test_a_message_that_is_too_long_is_dropped_whole(own: tuple[list[Datagram], str]) -> None:

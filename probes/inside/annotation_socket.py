@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import secrets
+import select
 import socket
 import struct
 import threading
@@ -55,15 +56,16 @@ def address_of(text: str) -> str:
 
 
 class AnnotationSocket:
-    """Reads in a thread of its own, so that senders find room."""
+    """Reads in a thread of its own, so that senders find room, and at once where ``read_now`` is called."""
 
     def __init__(self, bound: Bound, consume: Callable[[Datagram], object]) -> None:
         self._bound, self._socket = bound, bound.socket
         self._socket.setsockopt(socket.SOL_SOCKET, socket.SO_PASSCRED, 1)
         self._socket.setsockopt(socket.SOL_SOCKET, _SO_TIMESTAMPNS, 1)
-        self._socket.settimeout(POLL_S)
+        self._socket.setblocking(False)
         self._consume = consume
         self._closed = False
+        self._lock = threading.Lock()  # one datagram is read and consumed at a time, in the order of sending
         self._thread = threading.Thread(target=self._run, name="gputop-annotate", daemon=True)
 
     def start(self) -> None:
@@ -77,26 +79,46 @@ class AnnotationSocket:
             self._thread.join()
         self._bound.close()
 
+    def read_now(self) -> None:
+        """Consume every datagram that has been sent: a process that has ended has no more after this.
+
+        What is sent meanwhile may wait, so a flood does not hold the caller. The thread reports errors.
+        """
+        until_ns = time.monotonic_ns()
+        with suppress(OSError):
+            while not self._closed and (sent_ns := self._read_one()) and sent_ns < until_ns:
+                pass
+
+    def _read_one(self) -> int:
+        """When the datagram that was read had been sent; 0: there is none."""
+        with self._lock:
+            try:
+                datagram, sent_ns = self._receive()
+            except BlockingIOError:
+                return 0
+            if datagram is not None and (datagram.message or not self._closed):
+                self._consume(datagram)
+            return sent_ns
+
     def _run(self) -> None:
         begun, count = time.monotonic(), 0
+        arrived = select.poll()
+        arrived.register(self._socket, select.POLLIN)
         while not self._closed:
             try:
-                datagram = self._receive()
-            except TimeoutError:
-                continue
+                if not arrived.poll(POLL_S * 1e3) or not self._read_one():
+                    continue
             except OSError as error:
                 _LOG.warning("annotations are no longer read: %s", error)
                 return
-            if datagram is not None and (datagram.message or not self._closed):
-                self._consume(datagram)
             now = time.monotonic()
             if now - begun > _SLICE_S:
                 begun, count = now, 0
             elif (count := count + 1) >= _A_SLICE:
                 time.sleep(_SLICE_S)
 
-    def _receive(self) -> Datagram | None:
-        """One datagram; None where it is too long, or its sender is not known."""
+    def _receive(self) -> tuple[Datagram | None, int]:
+        """One datagram, None where it is too long or its sender is not known, and when it was sent."""
         message, extra, flags, _address = self._socket.recvmsg(MOST_BYTES, _ROOM, socket.MSG_CMSG_CLOEXEC)
         now_ns = time.monotonic_ns()
         sender, at = None, now_ns
@@ -107,5 +129,5 @@ class AnnotationSocket:
                 seconds, ns = _TIME.unpack(data[: _TIME.size])
                 at = min(seconds * 1_000_000_000 + ns - time.time_ns() + time.monotonic_ns(), now_ns)
         if sender is None or sender[0] <= 0 or flags & socket.MSG_TRUNC:
-            return None
-        return Datagram(message, sender[0], sender[1], at)
+            return None, at
+        return Datagram(message, sender[0], sender[1], at), at

@@ -52,7 +52,8 @@ class _Open:
     name: str
     begin: int
     pid: int
-    thread: int  # -1: of no thread
+    numbered: int  # the thread, as its sender numbers it; -1: of no thread
+    thread: int  # the machine's number of it
     uid: int
     members: set[int] = field(default_factory=set)
 
@@ -125,8 +126,20 @@ class Annotations:
             target = procfs.numbered_by(pid, target)
         if target != pid and uid not in (_ROOT, _owner(target)):
             return f"user {uid} names ranges of a process that is not its own"
-        thread = _thread(target, thread) if thread >= 0 else -1
-        return self._act(acts[0], _Open(name, now, target, thread, uid))
+        numbered, thread = thread, self._thread(target, thread)
+        return self._act(acts[0], _Open(name, now, target, numbered, thread, uid))
+
+    def _thread(self, pid: int, numbered: int) -> int:
+        """The machine's number of a thread, which in a container has another one.
+
+        A thread that has ended by now has the number of its open ranges; without any, the sender's number.
+        """
+        if numbered < 0 or os.path.exists(f"/proc/{pid}/task/{numbered}"):
+            return numbered
+        known = {one.numbered: one.thread for one in self._open.get(pid, ())}
+        with suppress(OSError):
+            known |= procfs.thread_numbers(pid)
+        return known.get(numbered, numbered)
 
     def _act(self, act: str, one: _Open) -> str:
         if act == "mark":
@@ -242,15 +255,6 @@ def _owner(pid: int) -> int:
     with suppress(OSError):
         return os.stat(f"/proc/{pid}").st_uid
     return -1
-
-
-def _thread(pid: int, thread: int) -> int:
-    """The machine's number of a thread, which in a container has another; as it is where it has ended."""
-    if os.path.exists(f"/proc/{pid}/task/{thread}"):
-        return thread
-    with suppress(OSError):
-        return procfs.thread_numbers(pid).get(thread, thread)
-    return thread
 
 
 def message(act: str, name: str, **more: Any) -> bytes:

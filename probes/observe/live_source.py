@@ -303,6 +303,7 @@ class LiveSource:
     def _named_samples(self, mark_ns: int, *, last: bool) -> Iterator[Sample]:
         """Ranges that came over the socket."""
         if self._annotations is not None:
+            self._annotations.read_now()  # all that ended processes sent
             alive = frozenset(self._roster.alive())
             yield from self._named.at_mark(mark_ns, alive | self._roster.ended, last=last)
         self._roster.ended.clear()
