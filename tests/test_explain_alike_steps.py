@@ -124,3 +124,31 @@ def test_parts_that_are_interrupted_now_and_then_stay_one_step() -> None:
         if number % 15 == 9:
             part(loop, line=THIRD_LINE)
     assert facts(loop).count == pytest.approx(STEPS, abs=3)
+
+
+def _send(loop: Loop) -> None:
+    loop.call(p.COPY_ASYNC, 1500, kind=p.H2D, bytes=8 << 20)
+    loop.call(SYNC, 1500)
+
+
+#: What a step does twice, and the cause of it; behind the second one the host works so long that this is C28.
+TWICE = {
+    "C03": (lambda loop: loop.call(SYNC, 2500), 4000),
+    "C27": (_send, 3000),
+    "C01": (lambda loop: loop.item(), 900),
+}
+
+
+@pytest.mark.parametrize("cause", TWICE)
+@pytest.mark.parametrize("others", [1, 2])
+def test_a_title_counts_all_calls_of_its_kind_whichever_cause_has_their_gaps(cause: str, others: int) -> None:
+    waits, host_us = TWICE[cause]
+    loop = Loop()
+    for _ in range(STEPS):
+        for pause_us in (host_us, *[14_000] * others):
+            loop.kernels(1, 6)
+            waits(loop)
+            loop.host(pause_us)
+    found = {one.cause: one for one in loop.program.report().findings}
+    assert "C28" in found, "most of these waits are another cause's"
+    assert "every step" in found[cause].title, "a step holds two and three of them"

@@ -226,8 +226,9 @@ def _blocking(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _send(claim: CauseMatch) -> tuple[Form, Pattern]:
-    row = claim.scene.gap_facts.moved_row[claim.gaps]
-    pattern = pattern_of(claim, row, row)
+    every = claim.scene.gap_facts.moved_row
+    row = every[claim.gaps]
+    pattern = pattern_of(claim, row, row, every)
     form = form_of_send(pattern)
     often = (claim.times_of(pattern.count) or 0) > MOST_PARTS
     return ("moved" if form == "batch" and often else form), pattern

@@ -351,7 +351,7 @@ def form_of_claim(claim: CauseMatch) -> tuple[Form, Pattern]:
     if (row < 0).all():  # the gaps right behind the reads are another cause's: those before these gaps
         source = source_of(claim.scene)[claim.gaps]
         row = np.where(source >= 0, read_row[np.maximum(source, 0)], -1)
-    pattern = pattern_of(claim, row, row, to_host=True)
+    pattern = pattern_of(claim, row, row, read_row, to_host=True)
     if (named := _by_operator(claim)) is not None:
         return named, replace(pattern, often=claim.times)
     return form_of_read(pattern), pattern

@@ -166,13 +166,16 @@ def advice_for(claim: CauseMatch, form: Form, pattern: Pattern) -> tuple[str, ..
     return advice_of(form, size=size, times=times, torch=claim.torch)
 
 
-def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = False) -> Pattern:
+def pattern_of(
+    claim: CauseMatch, rows: Ints, copies: Ints, every: Ints | None = None, *, to_host: bool = False
+) -> Pattern:
     """Return the pattern of the line that costs most.
 
     Args:
         claim: The match.
         rows: The program's call of each of its gaps, -1 for none.
         copies: The copy of that call, -1 for none.
+        every: The calls of all gaps; those alike count, whichever cause has their gaps. None: ``rows`` only.
         to_host: The copies' direction.
     """
     scene, evidence, gaps = claim.scene, claim.scene.evidence, claim.scene.gaps
@@ -189,7 +192,7 @@ def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = F
     copied = copies[chosen & (copies >= 0)]
     known = rows[chosen & (rows >= 0)]
     files, text = _source(evidence, known, cost[chosen & (rows >= 0)])
-    called = np.unique(rows[rows >= 0])
+    called = _alike(claim, np.unique(rows[rows >= 0]), every)
     usual_op = np.argmax(np.bincount(calls["op"][known])) if len(known) else -1
     return Pattern(
         size=int(np.median(calls["bytes"][copied])) if len(copied) else -1,
@@ -201,6 +204,19 @@ def pattern_of(claim: CauseMatch, rows: Ints, copies: Ints, *, to_host: bool = F
         count=len(called) or len(claim.gaps),
         often=claim.often(called) if len(called) else claim.times,
     )
+
+
+def _alike(claim: CauseMatch, rows: Ints, every: Ints | None) -> Ints:
+    """Return the calls of the process with the function, stack and size of one of ``rows``."""
+    calls = claim.scene.evidence.calls
+    if every is None or not len(rows):
+        return rows
+    others = np.unique(every[every >= 0])
+    others = others[calls["pid"][others] == claim.pid]
+    both = np.append(rows, others)
+    keys = np.stack([calls[name][both].astype(np.int64) for name in ("op", "stack", "bytes")])
+    kinds = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
+    return others[np.isin(kinds[len(rows) :], kinds[: len(rows)])]
 
 
 def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str], str]:

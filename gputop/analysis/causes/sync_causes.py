@@ -77,10 +77,10 @@ def _explicit(scene: AttributionContext, free: Mask) -> Mask:
 
 
 def _sync(claim: CauseMatch) -> tuple[Form, Pattern]:
-    gaps = claim.scene.gaps
-    unwaited = gaps.estimated | after_launch(claim.scene)
-    waits = np.where(unwaited[claim.gaps], -1, gaps.drained_by[claim.gaps])
-    pattern = pattern_of(claim, waits, np.full(len(waits), -1))
+    scene, gaps = claim.scene, claim.scene.gaps
+    explicit = (drained(scene) == Drain.EXPLICIT) & ~(gaps.estimated | after_launch(scene))
+    every = np.where(explicit, gaps.drained_by, -1)
+    pattern = pattern_of(claim, every[claim.gaps], np.full(len(claim.gaps), -1), every)
     return form_of_sync(pattern), pattern
 
 
