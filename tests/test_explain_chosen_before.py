@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
 
+from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
+from gputop.analysis.answer.wording import devices_text
+from gputop.playback.feed import Explained
+from gputop.ui.model.answer.why import why_of
+from gputop.ui.model.answer.why_narrow import narrow_lines
+from gputop.ui.model.answer.whylines import why_lines
+from gputop.ui.model.look import ASCII, plain
 from probes.source import GPUS, Sample
-from tests import items
+from tests import fake_frames, items
 from tests.items import START
 from tests.programs import DEVICE_SYNC, LAUNCH, US, Program
 
@@ -75,6 +83,32 @@ def test_of_a_gpu_that_is_cut_nvml_does_not_say_which_part() -> None:
         ("an unknown device of process 10", 8),
         ("an unknown device of process 20", 5),
     ]
+
+
+@pytest.mark.parametrize("pids", [(10, 20), (10, 20, 30, 40)])
+def test_processes_on_unnamed_gpus_count_as_processes_not_as_gpus(pids: tuple[int, ...]) -> None:
+    """Short children that have ended before NVML listed them: all may have been on one GPU."""
+    made = late(dict.fromkeys(pids, 2))
+    made.gpus = gpus(NOTHING, NOTHING)
+    report = made.report()
+    assert len(report.gpus) == len(pids)
+    subject = f"The GPUs of {len(pids)} processes were idle for about 79 %"
+    assert subject in report.verdict
+    why = why_of(Explained(report, report.start_ns + report.duration_ns), fake_frames.frame())
+    narrow = "\n".join(plain(line) for line in narrow_lines(why, 60, 6, ASCII, focused=False))
+    panel = "\n".join(plain(line) for line in why_lines(why, 80, 4, ASCII))
+    for shown in (report_to_text(report, 300), report_to_markdown(report), narrow, panel):
+        assert f"{len(pids)} GPUs" not in shown, shown
+        assert not re.search(r"\+\d GPU", shown), shown
+
+
+def test_named_gpus_and_processes_on_unnamed_ones_are_counted_apart() -> None:
+    labels = ["GPU 0", "GPU 1", "an unknown device of process 7", "an unknown device of process 8"]
+    assert devices_text(labels) == "2 GPUs and the GPUs of 2 processes"
+    assert devices_text([*labels[:1], "device 0 of process 7", "device 1 of process 7"]) == (
+        "GPU 0 and the GPUs of process 7"
+    )
+    assert devices_text(labels[2:3]) == labels[2]
 
 
 def test_which_of_several_gpus_is_not_known_and_none_of_them_is_proved_idle() -> None:

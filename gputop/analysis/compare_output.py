@@ -29,7 +29,7 @@ def diff_to_text(diff: Diff, width: int = 100) -> str:
     for word, side in (("before", diff.before), ("after", diff.after)):
         report = side.report
         steps = f"{report.steps.count} steps, " if report.steps is not None else ""
-        lines.append(f"{word}: {steps}{idle_words('the GPU', report.idle, report.span_ns)}")
+        lines.append(f"{word}: {steps}{idle_words(['the GPU'], report.idle, report.span_ns)}")
     lines.append("")
     head = f"A {diff.unit.upper()}"
     rows: list[tuple[str, ...]] = [(head, "BEFORE", "(p25–p75)", "AFTER", "(p25–p75)", "")]

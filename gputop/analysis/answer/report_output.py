@@ -167,7 +167,7 @@ def report_to_markdown(report: Report) -> str:
         if not report.findings:
             lines += [f"  - to change: {harmless(text)}" for text in diagnosis.advice]
     for gpu in report.gpus:
-        sentence = idle_words(gpu.label, gpu.idle, gpu.span_ns, gpu.account.outside_ns)
+        sentence = idle_words([gpu.label], gpu.idle, gpu.span_ns, gpu.account.outside_ns)
         lines.append(f"- {harmless(sentence)}")
     if report.steps is not None:
         lines.append(f"- {harmless(steps_text(report.steps))}")

@@ -102,11 +102,29 @@ def _ns(ns: float) -> str:
     return format_ns(ns) if ns else "0"
 
 
-def idle_words(which: str, idle: Range, span_ns: int, outside_ns: int = 0) -> str:
+def devices_text(labels: Sequence[str]) -> str:
+    """Return ``GPU 0``, ``8 GPUs``; processes on unnamed GPUs count as such: ``the GPUs of 8 processes``."""
+    named = [label for label in labels if label.startswith("GPU ")]
+    others = [label for label in labels if label not in named]
+    owners = {label.rpartition(" ")[2] for label in others}
+    parts = [named[0] if len(named) == 1 else f"{len(named)} GPUs"] if named else []
+    if len(others) == 1:
+        parts += others
+    elif others:
+        parts.append(f"the GPUs of {_processes(owners)}")
+    return " and ".join(parts)
+
+
+def _processes(pids: Collection[str]) -> str:
+    return f"{len(pids)} processes" if len(pids) > 1 else f"process {next(iter(pids))}"
+
+
+def idle_words(labels: Sequence[str], idle: Range, span_ns: int, outside_ns: int = 0) -> str:
     """Return ``GPU 0 was idle for about 97 % of 2.7s (12 % proved, 9 % start-up and end)``."""
+    which = devices_text(labels)
     if not span_ns:
         return f"Nothing is known about {which} yet: no GPU work completed in this time"
-    were = "were" if which.endswith("GPUs") else "was"
+    were = "was" if len(labels) == 1 else "were"
     sure = format_percent(100 * idle.lower / span_ns)
     if idle.estimate is None:
         most = format_percent(100 * idle.upper / span_ns)
@@ -346,8 +364,7 @@ def _of_the_loop(
     unexplained_ns: int,
     once: Sequence[OneOff],
 ) -> str:
-    which = labels[0] if len(labels) == 1 else f"{len(labels)} GPUs"
-    idleness = idle_words(which, idle, span_ns, sum(one.outside_ns for one in accounts))
+    idleness = _capital(idle_words(labels, idle, span_ns, sum(one.outside_ns for one in accounts)))
     lead = diagnosis.lead if diagnosis is not None else None
     if diagnosis is not None and diagnosis.kind is not None and lead is None:
         text = f"{_capital(diagnosis.title)} ({diagnosis.level}): {diagnosis.evidence[0]}. {idleness}"

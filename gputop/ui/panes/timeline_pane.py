@@ -7,6 +7,7 @@ from typing import ClassVar
 
 from textual.binding import Binding, BindingType
 
+from gputop.ui.model.answer.whylines import hidden_text
 from gputop.ui.model.look import Line
 from gputop.ui.model.time.blocklanes import Look
 from gputop.ui.model.time.timeblocks import Picture
@@ -55,7 +56,8 @@ class TimelinePane(Pane):
         frame, hidden = self.view.frame, self._picture.hidden if self._picture else 0
         span = self.view.timeline.title(self.size.width, frame.time_ns) if frame else ""
         keys = "  [,] less [.] more time  [Up Down] thread" if self.has_focus else ""
-        more = f"+{hidden} GPU{'s' if hidden > 1 else ''} [z]" if hidden else "click = go there"
+        labels = self.view.timeline.labels
+        more = f"+{hidden_text(hidden, labels)} [z]" if hidden else "click = go there"
         return [("Timeline", ""), (f"  {span}", "dim"), (keys, "key")], more
 
     def lines(self, width: int, height: int) -> Sequence[Line]:

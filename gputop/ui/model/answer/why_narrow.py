@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from gputop.analysis.answer.wording import devices_text
 from gputop.format import brief, width_of
 from gputop.ui.model.answer.why import Why
 from gputop.ui.model.answer.whylines import (
@@ -56,7 +57,7 @@ def _head(why: Why, width: int, glyphs: Glyphs, *, focused: bool) -> Line:
         unsure = " (hint)" if why.level == "hint" else ""
         spans.append((f"{why.kind}{unsure}  ", "" if why.calm else "value"))
     if why.gpus:
-        many = f"{len(why.gpus)} GPUs " if len(why.gpus) > 1 else f"{why.gpus[0].label} "
+        many = f"{devices_text([gpu.label for gpu in why.gpus])} "
         idle = f"idle {all_idle_text(why.gpus, glyphs)}"
         whole = line_width(spans) + width_of(many + idle) <= width
         spans.append((many + idle if whole else idle, "dim" if why.calm else "value"))

@@ -204,7 +204,7 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
         hidden = max(count - across * rows, 0)
         kept = sorted(range(count), key=lambda place: -gpus[place].high)[: across * rows]
         gpus = [gpus[place] for place in sorted(kept)]
-    more = f" +{hidden} GPUs" if hidden > 1 else " +1 GPU" if hidden else ""
+    more = f" +{hidden_text(hidden, [gpu.label for gpu in why.gpus])}" if hidden else ""
     key = _legend(gpus, glyphs) if legend and not more else []
     if line_width(key) + least * across > width - _LEAST_BAR:
         key = []
@@ -216,6 +216,12 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
         spans = [span for gpu in part for span in _gpu_cell(gpu, room, count, glyphs, calm=why.calm)]
         lines.append(merged([*spans, *tail]))
     return lines
+
+
+def hidden_text(hidden: int, labels: Sequence[str]) -> str:
+    """Return ``2 GPUs``; ``2 devices`` where some are known by their process only, and may be one GPU."""
+    noun = "GPU" if all(label.startswith("GPU ") for label in labels) else "device"
+    return f"{hidden} {noun}{'s' if hidden > 1 else ''}"
 
 
 def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool) -> list[Span]:

@@ -130,6 +130,11 @@ class TimeBlocks:
         """Show more time (1) or less (-1)."""
         self._span = min(max(self._span + by, 0), len(SPANS_S) - 1)
 
+    @property
+    def labels(self) -> list[str]:
+        """The names of the GPUs."""
+        return [label for label, _index in self._history.gpus]
+
     def empty(self, now_ns: int) -> bool:
         """True if there are no lanes, or only after this moment."""
         return not self._end or self._begin * COLUMN_NS > now_ns + _EARLY_NS
