@@ -216,7 +216,8 @@ def _alike(claim: CauseMatch, rows: Ints, every: Ints | None) -> Ints:
     both = np.append(rows, others)
     keys = np.stack([calls[name][both].astype(np.int64) for name in ("op", "stack", "bytes")])
     kinds = np.unique(keys, axis=1, return_inverse=True)[1].reshape(-1)
-    return others[np.isin(kinds[len(rows) :], kinds[: len(rows)])]
+    alike: Ints = others[np.isin(kinds[len(rows) :], kinds[: len(rows)])]
+    return alike
 
 
 def _source(evidence: Evidence, rows: Ints, cost: Ints) -> tuple[frozenset[str], str]:
