@@ -21,6 +21,7 @@ from gputop.analysis.incremental import SHARE, ExplainSchedule, Fresh, Looks, Wh
 from gputop.analysis.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from gputop.engine.fork_state import apart
 from gputop.engine.malloc_tuning import release_free_memory
+from gputop.engine.own_memory import OwnMemory, resident_bytes
 from gputop.errors import explanation_stopped
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
@@ -47,6 +48,7 @@ class LiveExplainer:
         verdict: The newest explanation.
         failure: Why there are no more explanations, "" while there are.
         resting: Set by the feeder while there is nothing to explain: items are only consumed then.
+        memory: Shortens the explanations while gputop is above its budget of memory; None: no budget.
     """
 
     def __init__(
@@ -66,6 +68,7 @@ class LiveExplainer:
         self.window = Window(header)
         self.on_verdict = on_verdict
         self.resting = False
+        self.memory: OwnMemory | None = None
         self._unseen = unseen
         self._pace, self._looks, self._fresh = ExplainSchedule(), Looks(), Fresh()
         if unseen:
@@ -115,6 +118,11 @@ class LiveExplainer:
         self._pace.slower = self._looks.slower = times
 
     @property
+    def shortened_ns(self) -> int:
+        """The length of an explanation while it is shorter than usual to save memory; 0: it is not."""
+        return self.window.length_ns if self.window.length_ns < WINDOW_NS else 0
+
+    @property
     def checkpoints(self) -> list[tuple[int, Window]]:
         """Marks, with windows that can continue from there: for rewinding."""
         return list(self._checkpoints)
@@ -145,6 +153,8 @@ class LiveExplainer:
                 self._request.clear()
                 while self._requested and not self._closed:
                     made = self._pace.explain(partial(explained, self._requested.popleft()))
+                    if self.memory is not None:  # before its memory is returned
+                        self.memory.consume(time.monotonic(), resident_bytes())
                     self.on_verdict(made.verdict)
                     self._made.append(made)
                     del made
@@ -167,6 +177,8 @@ class LiveExplainer:
                 self.at_mark()
 
     def at_mark(self) -> None:
+        if self.memory is not None:
+            self.window.length_ns = self.memory.length(WINDOW_NS)
         while self._made:
             verdict = self._fresh.consume(self._made.popleft())
             if self.verdict is None or verdict.end_ns >= self.verdict.end_ns:
@@ -176,7 +188,9 @@ class LiveExplainer:
         newest = self._checkpoints[-1][0] if self._checkpoints else self._began_ns
         if self.window.end_ns - newest >= self._spacing_ns:
             cpu = time.thread_time()
-            self._checkpoints.append((self.window.end_ns, self.window.compact()))
+            kept = self.window.compact()
+            kept.length_ns = WINDOW_NS
+            self._checkpoints.append((self.window.end_ns, kept))
             release_free_memory()
             self._spacing_ns = max(CHECKPOINT_NS, int((time.thread_time() - cpu) / SHARE * 1e9))
 
@@ -212,6 +226,8 @@ class ReplayExplainer:
     Old records may matter (proofs/retention.py), so the file is read from its beginning, once; checkpoints
     on the way make later jumps short.
     """
+
+    shortened_ns = 0  # its explanations are as long as usual
 
     def __init__(self, reader: ItemReader, checkpoints: Sequence[tuple[int, Window]] = ()) -> None:
         """Start before the first mark.

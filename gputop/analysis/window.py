@@ -78,7 +78,7 @@ class Window:
             late_ns: The time before this is missing, which a note reports; 0: nothing is missing.
             length_ns: Length of an explanation.
         """
-        self._length_ns = length_ns
+        self.length_ns = length_ns  # of an explanation; may change from one mark to the next
         self._late = late_ns > 0
         self._gatherer = Gatherer(header)
         self.start_ns = int(header.get("start_ns", 0))  # start of the session, from which moments count
@@ -136,7 +136,7 @@ class Window:
     @property
     def begin_ns(self) -> int:
         """Begin of an explanation at the newest mark."""
-        return max(self.explained_ns - self._length_ns, self.start_ns, self._folded_ns)
+        return max(self.explained_ns - self.length_ns, self.start_ns, self._folded_ns)
 
     @property
     def lost_events(self) -> int:
@@ -221,8 +221,11 @@ class Window:
     def _shorten(self) -> None:
         ticks, end = self._gatherer.ticks, self.end_ns
         self._rows += ticks[-2].rows
-        if ticks[0].mark_ns <= end - WINDOW_NS - SLACK_NS - FOLD_NS:
-            self._fold(sum(tick.mark_ns <= end - WINDOW_NS - SLACK_NS for tick in ticks[:-1]))
+        kept_ns = end - self.length_ns - SLACK_NS
+        if ticks[0].mark_ns <= kept_ns - FOLD_NS:
+            some_ns = min(kept_ns, ticks[0].mark_ns + 2 * FOLD_NS)  # more where the length has become shorter
+            count = sum(tick.mark_ns <= some_ns for tick in ticks[:-1])
+            self._fold(count if count > 1 else sum(tick.mark_ns <= kept_ns for tick in ticks[:-1]))
         elif (self._rows > MOST_ROWS or len(ticks) > MOST_TICKS) and len(ticks) > 3:
             self._fold(len(ticks) // 2)
 

@@ -39,6 +39,8 @@ class Explained:
     first_look: bool = False  # True for a shorter window, before the full explanation of that moment
     ended: End | None = None  # the end of the last process that made CUDA calls, if none is alive
     called_ns: int = 0  # the approximate end of the newest CUDA call; 0: none so far
+    # its length while that is shorter than usual, because gputop is above its budget of memory; 0: it is not
+    shortened_ns: int = 0
 
     def age_ns(self, now_ns: int) -> int:
         """Return the age of the figures at a moment."""

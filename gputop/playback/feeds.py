@@ -14,6 +14,7 @@ from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import WINDOW_NS as EXPLAINED_NS
 from gputop.engine.engine import WINDOW_NS, Engine
 from gputop.engine.frame import Frame
+from gputop.engine.own_memory import OwnMemory
 from gputop.playback.bookmarks import Landmarks
 from gputop.playback.feed import Explained, RecordingState
 from gputop.playback.player import explained_by
@@ -66,6 +67,7 @@ class LiveFeed:
         *,
         recorder: Recorder | None = None,
         outcome: Callable[[], str] | None = None,
+        memory: OwnMemory | None = None,
     ) -> None:
         """Create a feed; ``start`` starts it.
 
@@ -74,6 +76,7 @@ class LiveFeed:
             log: The command's output.
             recorder: Records on request, and holds the history; None: a new one.
             outcome: Returns how the command ended, or "".
+            memory: Shortens the explanations while gputop is above its budget of memory; None: no budget.
         """
         self._source = source
         self._log, self._outcome = log, outcome
@@ -85,7 +88,8 @@ class LiveFeed:
         self._anew_ns = 0
         self._markers: deque[Sample] = deque()  # the user's markers to record
         self.explainer = LiveExplainer(source.header, self._landmarks.consume_verdict)
-        self._slower = 1
+        self._slower, self._memory = 1, memory
+        self.explainer.memory = memory
         self.recorder = recorder or Recorder(History(source.header))
         self._history = self.recorder.history
         self.transport = Rewind(
@@ -138,7 +142,7 @@ class LiveFeed:
         self.explainer = begun_anew(
             self.explainer, self._source.header, self._history, self._landmarks.consume_verdict
         )
-        self.explainer.slower = self._slower
+        self.explainer.slower, self.explainer.memory = self._slower, self._memory
 
     def _with_problems(self, frame: Frame) -> Frame:
         """Return the frame with the problems of the history and of the explanation."""

@@ -343,6 +343,7 @@ def explained_by(explainer: LiveExplainer | ReplayExplainer) -> Explained:
         first_look=verdict.first_look,
         ended=verdict.ended,
         called_ns=verdict.called_ns,
+        shortened_ns=explainer.shortened_ns,
     )
 
 

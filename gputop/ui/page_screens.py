@@ -17,6 +17,7 @@ from gputop.ui.model.answer.summary import summary_lines
 from gputop.ui.model.answer.why import ended_text
 from gputop.ui.model.gpus import gpu_page, machine_page
 from gputop.ui.model.look import Line
+from gputop.ui.model.own_cost import OwnCost, shortened_sentence
 from gputop.ui.model.process import callpage
 from gputop.ui.model.process.source_page import SourceText
 from gputop.ui.model.table import page_text
@@ -288,7 +289,7 @@ class ProblemsPage(Page):
 
     def lines(self, width: int) -> Sequence[Line]:
         view = self.view
-        reduced = view.own_cost.sentence(view.frame.rate_hz) if view.frame else ""
+        reduced = view.reduced(OwnCost.sentence, shortened_sentence)
         return pages.problems_page(view.problem_frame, view.failure, width, view.glyphs, reduced)
 
 

@@ -74,6 +74,7 @@ def _screen(options: argparse.Namespace) -> int:
 
     require_terminal()
     from gputop.commands.screen.looks import preferences, startup_of
+    from gputop.engine.own_memory import OwnMemory
     from gputop.playback.feeds import LiveFeed
     from gputop.serve.clients.client import RemoteSource
     from gputop.ui.run import run_app
@@ -81,7 +82,7 @@ def _screen(options: argparse.Namespace) -> int:
     preferred = preferences()
     source = RemoteSource(options.socket)
     importlib.import_module("gputop.ui.app")
-    feed = LiveFeed(source)
+    feed = LiveFeed(source, memory=OwnMemory() if preferred.budget_percent else None)
     try:
         with heeding(lambda number: None):
             feed.start()

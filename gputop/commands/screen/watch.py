@@ -158,6 +158,7 @@ def _screen(options: argparse.Namespace) -> int:
     from gputop.commands.observation import open_session
     from gputop.commands.screen.command_output import OutputFile
     from gputop.commands.screen.looks import RATE_HZ, preferences, startup_of
+    from gputop.engine.own_memory import OwnMemory
     from gputop.playback.feeds import CommandLog, LiveFeed
     from gputop.playback.recorder import Recorder
     from gputop.ui.run import run_app
@@ -179,7 +180,8 @@ def _screen(options: argparse.Namespace) -> int:
         )
     recorder = Recorder(History(session.header), session.writer, owner=session.owner, private=options.private)
     outcome = session.child.outcome if session.child is not None else None
-    feed = LiveFeed(session.source, log, recorder=recorder, outcome=outcome)
+    memory = OwnMemory() if preferred.budget_percent else None
+    feed = LiveFeed(session.source, log, recorder=recorder, outcome=outcome, memory=memory)
     refused: list[CommandError] = []
 
     def fail(error: CommandError) -> None:

@@ -37,7 +37,7 @@ class Status:
     frozen: bool = False
     hidden: int = 0  # panes
     own: tuple[float, int] | None = None  # gputop's own mean percent of a CPU, over how many seconds
-    reduced: str = ""  # what is reduced to keep gputop within its budget
+    reduced: tuple[str, ...] = ()  # what is reduced to keep gputop within its budgets
 
 
 def header_line(frame: Frame | None, status: Status, width: int, glyphs: Glyphs) -> Line:
@@ -75,8 +75,7 @@ def _facts(frame: Frame, status: Status, width: int, glyphs: Glyphs) -> list[lis
         [(f"{frame.rate_hz:g}Hz", "dim")],
         [("gputop ", "dim"), *_own_cost(frame, status)],
     ]
-    if status.reduced:
-        facts.append([(f"{glyphs.warning} {status.reduced}", "warn")])
+    facts += [[(f"{glyphs.warning} {notice}", "warn")] for notice in status.reduced]
     if status.frozen:
         facts.append([("order frozen [o]", "chrome")])
     if status.hidden:

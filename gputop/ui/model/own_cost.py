@@ -1,9 +1,12 @@
-"""gputop's own CPU time, and how much less often the screen is drawn above its budget."""
+"""gputop's own CPU time, how much less often the screen is drawn above its budget, and notices of both."""
 
 from __future__ import annotations
 
 from collections import deque
 from typing import Final
+
+from gputop.engine.own_memory import BUDGET_BYTES
+from gputop.format import NS_PER_S
 
 BUDGET_PERCENT: Final = 6.0  # of one CPU
 PERIOD_S: Final = 5.0  # of a measurement
@@ -89,3 +92,21 @@ class OwnCost:
             f"{self.slower} times less often. Counts, histories and recordings are complete. The limit is "
             "budget in the preferences"
         )
+
+
+_BUDGET_MB: Final = BUDGET_BYTES // 1_000_000
+
+
+def shortened(length_ns: int) -> str:
+    """Return a short notice of shorter explanations; "" for 0, where they are as long as usual."""
+    return f"over {_BUDGET_MB}MB: WHY of {length_ns / NS_PER_S:g}s" if length_ns else ""
+
+
+def shortened_sentence(length_ns: int) -> str:
+    """Return the notice in full, or ""."""
+    if not length_ns:
+        return ""
+    return (
+        f"gputop used more than {_BUDGET_MB} MB of memory: WHY explains the last {length_ns / NS_PER_S:g} "
+        "seconds instead of 10, which takes less of it. Counts, histories and recordings are complete"
+    )

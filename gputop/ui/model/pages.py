@@ -100,7 +100,7 @@ def _entry(name: str, text: str, column: int, width: int, token: str) -> list[Li
 
 
 def problems_page(
-    frame: Frame | None, failure: str | None, width: int, glyphs: Glyphs, reduced: str = ""
+    frame: Frame | None, failure: str | None, width: int, glyphs: Glyphs, reduced: Sequence[str] = ()
 ) -> list[Line]:
     """Return all problems, lost events, reasons of missing figures, and notes, in full."""
     out: list[Line] = []
@@ -111,7 +111,7 @@ def problems_page(
     problems = list(frame.problems) or ["nothing: all probes work"]
     out += _paragraphs("Not observed", problems, width, "warn" if frame.problems else "dim", glyphs)
     if reduced:
-        out += _paragraphs("Left out", [reduced], width, "warn", glyphs)
+        out += _paragraphs("Left out", reduced, width, "warn", glyphs)
     if frame.lost.events:
         kinds = [f"{count} {kind}" for kind, count in frame.lost.by_kind] or [f"{frame.lost.events} events"]
         out += _paragraphs("Lost since the start", kinds, width, "alert", glyphs)
@@ -125,7 +125,7 @@ def problems_page(
     return out
 
 
-def _paragraphs(title: str, texts: list[str], width: int, token: str, glyphs: Glyphs) -> list[Line]:
+def _paragraphs(title: str, texts: Sequence[str], width: int, token: str, glyphs: Glyphs) -> list[Line]:
     out: list[Line] = [((f" {title}", "head"),)]
     for text in texts:
         out += paragraph(text, token, width, glyphs, indent=3, lead=f"{glyphs.dot} ", lead_token=token)

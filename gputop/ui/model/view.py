@@ -24,7 +24,7 @@ from gputop.ui.model.listing.listing import Listing
 from gputop.ui.model.listing.memory_shares import MemorySizes
 from gputop.ui.model.listing.process_history import ProcessHistory
 from gputop.ui.model.look import ASCII, UNICODE
-from gputop.ui.model.own_cost import OwnCost
+from gputop.ui.model.own_cost import OwnCost, shortened
 from gputop.ui.model.process import call_table, line_table
 from gputop.ui.model.table import Table
 from gputop.ui.model.time.timebar import TransportView
@@ -239,8 +239,15 @@ class View:
             frozen=self.processes.frozen,
             hidden=len(self.hidden) + self.timeline_hidden,
             own=self.own_cost.mean if self.mode == "live" and self.live else None,
-            reduced=self.own_cost.short(self.frame.rate_hz) if self.frame else "",
+            reduced=self.reduced(OwnCost.short, shortened),
         )
+
+    def reduced(self, cpu: Callable[[OwnCost, float], str], memory: Callable[[int], str]) -> tuple[str, ...]:
+        """Return the notices of what is reduced to keep gputop within its budgets."""
+        if self.frame is None:
+            return ()
+        both = cpu(self.own_cost, self.frame.rate_hz), memory(self.explained.shortened_ns)
+        return tuple(filter(None, both))
 
     @property
     def problem_frame(self) -> Frame | None:
