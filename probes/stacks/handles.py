@@ -17,6 +17,7 @@ from probes import api
 from probes.code import elf, parsing
 from probes.code.layout import HANDLE_DTYPE, HANDLE_NAMED, HANDLE_QUERIED, HANDLE_SAME
 from probes.ebpf.attacher import Attachments
+from probes.files import untrusted_files
 
 FUNCTIONS = {
     "cuModuleGetFunction": HANDLE_NAMED,
@@ -33,16 +34,15 @@ class NamingProbes:
 
     def __init__(self, attachments: Attachments) -> None:
         self._attachments = attachments
-        self._done: set[tuple[int, int]] = set()
+        self._done: dict[tuple[int, int], untrusted_files.File] = {}
 
     def attach(self, uprobes: Mapping[str, int]) -> None:
         """Looks for drivers that were not there the last time."""
-        held = self._attachments.held(api.DRIVER)
-        self._done &= {identity for identity, _, _ in held}
-        for identity, file, shown in held:
-            if identity in self._done:
+        before, self._done = self._done, {}
+        for identity, file, shown in self._attachments.held(api.DRIVER):
+            self._done[identity] = file
+            if before.get(identity) is file:  # a later file may have the number of one that was removed
                 continue
-            self._done.add(identity)
             with contextlib.suppress(OSError, elf.ElfError):  # their kernels have no name
                 found = parsing.functions_in(file, [*FUNCTIONS], shown)
                 for program, on_return in (("on_named", True), ("on_naming", False)):  # as of calls

@@ -54,6 +54,10 @@ def test_drivers_that_are_removed_take_their_probes_with_them(tmp_path: Path) ->
             attachments.reduce(Reach.NO_LINES)
             attachments.reduce(Reach.ALL)
             assert descriptors() == probed
+            attachments.release([target.identity])
+            assert attachments.attach([target])  # as a later file that has its number
+            naming.attach(lines.uprobes)
+            assert descriptors() == probed
             copy.unlink()
             attachments.release([target.identity])
             assert descriptors() == before
