@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _LOG = logging.getLogger(__name__)
 LOOPBACK = frozenset({"127.0.0.1", "localhost", "::1"})
 _KEPT = "/var/lib/gputop"
-_ENDS_S = 60.0
+_ENDS_S = 300.0  # it writes what it keeps to its end
 _POLL_S = 0.2  # no client needs newer data; the ring holds 0.2 s of events
 
 
