@@ -39,7 +39,7 @@ def test_the_check_runs_whole_over_the_simulated_gpu(tmp_path: Path):
         capture_output=True,
         text=True,
         check=False,
-        timeout=240,
+        timeout=450,
     )
     assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
     results = json.loads((tmp_path / "results.json").read_text())

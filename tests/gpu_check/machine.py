@@ -35,7 +35,7 @@ import json, sys, torch
 print(json.dumps({"python": sys.version.split()[0], "torch": torch.__version__, "cuda": torch.version.cuda,
                   "gpu": torch.cuda.get_device_name() if torch.cuda.is_available() else ""}))
 """
-TIMEOUT_S = 120.0
+TIMEOUT_S = 240.0
 
 
 class PartError(Exception):

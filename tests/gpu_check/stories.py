@@ -8,11 +8,10 @@ import time
 from dataclasses import dataclass, field
 from typing import Any
 
-from tests.gpu_check.machine import PROGRAMS, Machine, Program
+from tests.gpu_check.machine import PROGRAMS, TIMEOUT_S, Machine, Program
 from tests.gpu_check.truth import Profile, busy_ns, simulated_idle
 
 RECORD_S, LIVE_S, PROFILE_NS = 6.0, 4.0, 1.5e9
-SETTLE_S = 3.0  # until an explanation that was started has attached its probes
 ROUNDING = 0.02  # of the span: a second run is not the same run
 NEAR = 0.05
 SAME = 0.05
@@ -151,10 +150,13 @@ def _phases(machine: Machine, story: Story, side: str, seconds: float, program: 
     live: dict[str, Any] = {}
     if side == "before":
         lasts = seconds * LIVE_S / RECORD_S
-        program.ask("run", lasts + SETTLE_S)
+        over = machine.folder / "over"
+        program.ask("run", TIMEOUT_S, over)
         words = ("explain", "--pid", str(program.pid), "--duration", f"{lasts}")
         live = _short(machine.json(*words, ok=(0, 3)))
+        over.touch()
         program.answer()
+        over.unlink()
     loop_s = max((clock["began"] - began) / 1e9, 0.0)
     report = machine.json("explain", str(recording), "--from", f"{loop_s:.3f}", ok=(0, 3))
     idle = None

@@ -1,7 +1,8 @@
 """A loop in phases that are asked for on standard input: ``begin``, ``run SECONDS``, ``profile STEPS FILE``.
 
-Each is answered by a line of JSON with the loop's own clock. Nothing of gputop is imported: this runs in the
-machine's own Python. Before ``begin`` no function of CUDA is called, so that a recorder sees the first one.
+``run SECONDS FILE`` ends once the file is there. Each is answered by a line of JSON with the loop's own
+clock. Nothing of gputop is imported: this runs in the machine's own Python. Before ``begin`` no function of
+CUDA is called, so that a recorder sees the first one.
 """
 
 from __future__ import annotations
@@ -35,16 +36,16 @@ def serve(make: Callable[[], Callable[[], object]]) -> None:
     for line in sys.stdin:
         what, *more = line.split()
         if what == "run":
-            answer(**run(step, float(more[0])))
+            answer(**run(step, float(more[0]), *more[1:]))
         elif what == "profile":
             answer(**profiled(step, int(more[0]), more[1]))
         else:
             return
 
 
-def run(step: Callable[[], object], seconds: float) -> dict[str, int]:
+def run(step: Callable[[], object], seconds: float, until: str = "") -> dict[str, int]:
     units, began = 0, time.monotonic_ns()
-    while time.monotonic_ns() - began < seconds * 1e9:
+    while time.monotonic_ns() - began < seconds * 1e9 and not (until and os.path.exists(until)):
         step()
         units += 1
     torch.cuda.synchronize()
