@@ -23,6 +23,7 @@ from replay.reader import SessionReader
 from replay.writer import SessionWriter
 from tests.gputop_command import GPUTOP
 from tests.session_data import realistic
+from tests.waiting import HANGS_S
 
 RECORDING = Path(__file__).parents[1] / "recordings" / "healthy.msgpack"
 
@@ -37,7 +38,7 @@ def run(
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=False,
     )
 
@@ -50,7 +51,7 @@ def run_after(
         [*GPUTOP, *arguments],
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=HANGS_S,
         preexec_fn=before,
         env=os.environ | env,
         check=False,
@@ -147,7 +148,7 @@ def on_terminal(
         | {"TERM": "xterm-256color"},
         start_new_session=True,
     )
-    output, deadline, pressed = b"", time.monotonic() + 60, False
+    output, deadline, pressed = b"", time.monotonic() + HANGS_S, False
     while time.monotonic() < deadline:
         if select.select([master], [], [], 0.05)[0]:
             output += os.read(master, 65_536)
@@ -161,6 +162,6 @@ def on_terminal(
     os.close(slave)
     os.close(master)
     try:
-        return process.wait(60), output.decode(errors="replace"), restored
+        return process.wait(HANGS_S), output.decode(errors="replace"), restored
     finally:
         process.kill()

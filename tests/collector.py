@@ -11,6 +11,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
 from tests.conftest import needed
+from tests.waiting import HANGS_S
 
 Key = tuple[str, tuple[tuple[str, str], ...]]
 _UNITS = {"s": "_seconds", "By": "_bytes", "": ""}
@@ -55,7 +56,7 @@ def receiving(port: int = 0) -> Iterator[Received]:
             received.tried += 1
             if not received.status:
                 received.came.set()
-                received.over.wait(60)
+                received.over.wait(HANGS_S)
                 return
             if received.status == 200 and self.path == "/v1/metrics":
                 if self.headers.get("Content-Encoding") == "gzip":

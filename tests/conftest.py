@@ -177,6 +177,12 @@ def traced_names(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch
     return degradation.MINIMAL if request.param == "perf" else frozenset(api.NAMES)
 
 
+@pytest.fixture(scope="session", autouse=True)
+def own_folder(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """The folder of this run's files is made first: pytest then closes that of all runs to other users."""
+    tmp_path_factory.getbasetemp()
+
+
 @pytest.fixture
 def home() -> Iterator[Path]:
     """A home for nobody; the simulated GPUs meet there."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from gputop.simgpu import library_build
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parent.parent
 _PRELUDE = """
@@ -46,7 +47,7 @@ def ask(directory: Path, body: str, interval_s: float = 0.05, **settings: str) -
         cwd=ROOT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=False,
     )
     assert done.returncode == 0, done.stderr

@@ -8,6 +8,7 @@ import time
 from typing import Any
 
 from tests.simgpu_programs.harness import Bench
+from tests.waiting import HANGS_S
 
 RANK = (
     "import ctypes\nfrom nccl import Nccl, FLOAT\n"
@@ -25,6 +26,6 @@ def start(bench: Bench, body: str, ranks: int = 2, **env: str) -> list[subproces
 
 def results(processes: list[subprocess.Popen[str]]) -> list[Any]:
     """Waits for the ranks and returns what each printed."""
-    out = [process.communicate(timeout=60)[0] for process in processes]
+    out = [process.communicate(timeout=HANGS_S)[0] for process in processes]
     assert [process.returncode for process in processes] == [0] * len(processes)
     return [json.loads(text) if text.strip() else None for text in out]

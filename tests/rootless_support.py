@@ -18,7 +18,7 @@ from tests.cli_support import run
 from tests.ebpf.growing import marks
 from tests.gputop_command import GPUTOP
 from tests.simgpu_programs.harness import HERE
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 # not the system's nobody: each process that runs tests has one of its own, and who looks at all that nobody
 # runs sees nothing of the others
@@ -124,7 +124,7 @@ def recorded(home: Path, program: Sequence[str], env: dict[str, str] | None = No
             wait_until(lambda: marks(file) > told + 1, "what is told of them")
         finally:
             recorder.send_signal(signal.SIGINT)
-            assert recorder.wait(timeout=60) == 0
+            assert recorder.wait(timeout=HANGS_S) == 0
     found: dict[str, Any] = json.loads(inside.run("stats", "--json", str(file)).stdout)
     return found
 

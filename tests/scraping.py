@@ -16,7 +16,7 @@ from typing import Any
 
 from tests.conftest import needed, skip_or_fail
 from tests.stories.installed import program_of_prometheus
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 
 def free_port() -> int:
@@ -33,7 +33,7 @@ def families(port: int) -> list[Any]:
 
     headers = {"Accept": "application/openmetrics-text; version=1.0.0"}
     request = urllib.request.Request(f"http://127.0.0.1:{port}/metrics", headers=headers)
-    with urllib.request.urlopen(request, timeout=60) as answer:
+    with urllib.request.urlopen(request, timeout=HANGS_S) as answer:
         return list(text_string_to_metric_families(answer.read().decode()))
 
 
@@ -47,7 +47,7 @@ class Prometheus:
     def _get(self, path: str, **words: str) -> Any:
         url = f"http://127.0.0.1:{self.port}/api/v1/{path}?{urllib.parse.urlencode(words)}"
         try:
-            with urllib.request.urlopen(url, timeout=60) as answer:
+            with urllib.request.urlopen(url, timeout=HANGS_S) as answer:
                 return json.loads(answer.read())["data"]
         except urllib.error.HTTPError as error:
             raise AssertionError(f"{words}: {error.read().decode()}") from error
@@ -126,4 +126,4 @@ def scraped(
         yield own
     finally:
         process.terminate()
-        process.wait(60)
+        process.wait(HANGS_S)

@@ -26,7 +26,7 @@ from replay.writer import SessionWriter
 from tests.cli_support import complete
 from tests.ebpf.growing import marks
 from tests.observed_demo import SLEEPS
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 ROOT = Path(__file__).resolve().parents[1]
 S, MS, US = 1_000_000_000, 1_000_000, 1_000
@@ -198,7 +198,7 @@ def test_a_recording_goes_on_as_if_nothing_were_while_the_clock_is_set(library: 
             off_by.write_text(str(by_s))
             wait_until(lambda enough=7 * number: marks(kept) >= enough, "more is recorded")
         recorder.send_signal(signal.SIGTERM)
-        recorder.wait(60)
+        recorder.wait(HANGS_S)
     finally:
         recorder.kill()
         recorder.wait()

@@ -12,6 +12,7 @@ import pytest
 from replay.reader import SessionReader
 from tests.cli_support import RECORDING, run_after
 from tests.gputop_command import GPUTOP
+from tests.waiting import HANGS_S
 
 
 def close(*numbers: int) -> None:
@@ -53,7 +54,7 @@ def test_a_full_output_is_reported() -> None:
             stdout=full,
             stderr=subprocess.PIPE,
             text=True,
-            timeout=110,
+            timeout=HANGS_S,
             check=False,
         )
     assert done.returncode == 1

@@ -15,6 +15,7 @@ from gputop.process.failures import refused
 from probes.ebpf import quota
 from tests.cli_support import RECORDING, complete, run, run_after
 from tests.gputop_command import GPUTOP
+from tests.waiting import HANGS_S
 
 
 @pytest.fixture
@@ -103,7 +104,7 @@ def test_a_full_disk_costs_the_recording_of_one_frame_and_neither_frame_nor_comm
     words = ["--once", "--duration", "30", "--lines", "off", "--record", str(file), "--", *command]
     process = subprocess.Popen([*GPUTOP, *words], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     try:
-        output, errors = process.communicate(timeout=60)  # it ends when the command has
+        output, errors = process.communicate(timeout=HANGS_S)  # it ends when the command has
     finally:
         process.kill()
     assert process.returncode == 1

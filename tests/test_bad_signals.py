@@ -16,12 +16,12 @@ from gputop.process.interrupts import ENDING, Interrupted, answering, finishing,
 from tests.cli_support import complete, wait_for_size, whole
 from tests.gputop_command import GPUTOP
 from tests.processes import command_of, started_child
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 
 def python(code: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS_S, check=False
     )
 
 
@@ -99,7 +99,7 @@ def test_every_such_signal_ends_one_frame_its_recording_and_its_command(
         wait_for_size(file, 4000)
         child = started_child(process.pid, "sleep 61")
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
     assert (process.returncode, errors) == (128 + number, "")
@@ -183,7 +183,7 @@ def test_a_recording_ends_in_order_also_by_these(number: signal.Signals, tmp_pat
     try:
         wait_for_size(file, 4000)
         process.send_signal(number)
-        _, errors = process.communicate(timeout=60)
+        _, errors = process.communicate(timeout=HANGS_S)
     finally:
         process.kill()
     assert process.returncode == 128 + number, "that of the command, which was told as well"

@@ -26,7 +26,7 @@ from tests.cli_support import (
     wait_for_size,
     write_recording,
 )
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 NOBODY = 65534
 NO_PROCESS = str(1 << 22 | 1)  # above the largest number that the kernel gives
@@ -182,7 +182,7 @@ def test_a_reader_that_goes_away_is_no_error(recording: Path) -> None:
         end, start = os.pipe()
         os.close(end)
         done = subprocess.run(
-            [*GPUTOP, *command], stdout=start, stderr=subprocess.PIPE, check=False, timeout=60
+            [*GPUTOP, *command], stdout=start, stderr=subprocess.PIPE, check=False, timeout=HANGS_S
         )
         os.close(start)
         assert (done.stderr, done.returncode) == (b"", 141)
@@ -196,7 +196,7 @@ def test_output_that_cannot_be_written_is_reported(recording: Path) -> None:
             stderr=subprocess.PIPE,
             text=True,
             check=False,
-            timeout=60,
+            timeout=HANGS_S,
         )
     assert "Traceback" not in done.stderr
     assert "Exception ignored" not in done.stderr
@@ -297,7 +297,7 @@ def test_a_signal_ends_the_recording_in_order(number: signal.Signals, tmp_path: 
         os.killpg(process.pid, number)  # as a terminal does
     else:
         process.send_signal(number)
-    _, errors = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=HANGS_S)
     assert process.returncode == 128 + number
     assert b"Traceback" not in errors
     assert complete(file)
@@ -309,7 +309,7 @@ def test_a_signal_ends_a_recording_of_the_whole_machine(tmp_path: Path) -> None:
     process = subprocess.Popen([*GPUTOP, "record", "--lines", "off", "-o", str(file)], stderr=subprocess.PIPE)
     wait_for_size(file, 4000)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.communicate(timeout=HANGS_S)
     assert process.returncode == 0
     assert complete(file)
 
@@ -326,7 +326,7 @@ def test_a_duration_ends_the_recording_and_not_the_command(tmp_path: Path) -> No
     wait_until(lambda: complete(file), "the recording's end")
     assert process.poll() is None
     let_go.touch()
-    assert (process.wait(60), after.exists()) == (3, True)
+    assert (process.wait(HANGS_S), after.exists()) == (3, True)
     reader = SessionReader(file)
     assert int(reader.marks[-1]) - int(reader.header["start_ns"]) > 0.9e9
     reader.close()

@@ -24,6 +24,7 @@ from gputop.errors import CommandError, GputopError
 from tests import inside
 from tests.cli_support import assert_one_sentence, on_terminal, run
 from tests.processes import with_variable
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = ROOT / "recordings" / "numpy-sync.msgpack"
@@ -293,7 +294,7 @@ def with_a_bar(*words: str, constants: str) -> tuple[int, str, str]:
         stdout=subprocess.PIPE,
         stderr=slave,
         text=True,
-        timeout=100,
+        timeout=HANGS_S,
         check=False,
     )
     os.close(slave)

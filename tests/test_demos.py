@@ -19,6 +19,7 @@ from gputop.engine.calls.stack_table import Line
 from gputop.engine.session_totals import collect
 from gputop.simgpu import library_build, read_log
 from replay.reader import SessionReader
+from tests.waiting import HANGS_S
 
 COPY, WAIT, RECORD = "cudaMemcpyAsync", "cudaStreamSynchronize", "cudaEventRecord"
 # calls a step: copies, waits for a stream, events recorded, waits for an event
@@ -44,7 +45,7 @@ def run_demo(name: str, tmp_path: Path) -> tuple[int, Counter[str]]:
         env=library_build.environment(os.environ) | own,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=True,
     )
     steps = re.search(r"(\d+) steps in", done.stdout)
@@ -100,7 +101,7 @@ def recorded(name: str, seconds: float, tmp_path: Path) -> Report:
         ],
         env=os.environ | {"SIMGPU_STATE": str(tmp_path / "state")},
         capture_output=True,
-        timeout=100,
+        timeout=HANGS_S,
         check=True,
     )
     return explain(file)

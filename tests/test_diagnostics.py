@@ -27,7 +27,7 @@ from replay.reader import SessionReader
 from tests.cli_support import assert_one_sentence, on_terminal, write_recording
 from tests.gputop_command import GPUTOP
 from tests.inside import run
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
@@ -129,7 +129,7 @@ def test_a_log_that_cannot_be_written_ends_and_the_command_goes_on(recording: Pa
             stdout=subprocess.PIPE,
             stderr=full,
             check=False,
-            timeout=60,
+            timeout=HANGS_S,
         )
     assert done.returncode == 0
     assert done.stdout

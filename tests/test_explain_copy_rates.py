@@ -21,6 +21,7 @@ from tests import inside
 from tests.estimated import only, seen_by_nvml
 from tests.gputop_command import GPUTOP
 from tests.programs import COPY, COPY_ASYNC, H2D, LAUNCH, SYNC, Program, started
+from tests.waiting import HANGS_S
 
 SIZE = 8 << 20
 RATES = [3.0, 12.0, 40.0]  # bytes per ns
@@ -111,7 +112,7 @@ def told(folder: Path, kind: str, rate: float) -> tuple[float, float, tuple[floa
     )
     path = folder / "run.gputop"
     command = [*GPUTOP, "record", "--simgpu", "-o", str(path), "--", sys.executable, str(COPIES), kind]
-    subprocess.run(command, env=env, check=True, capture_output=True, timeout=120)
+    subprocess.run(command, env=env, check=True, capture_output=True, timeout=HANGS_S)
     said = json.loads(inside.run("explain", "--json", str(path)).stdout)
     (gpu,) = said["gpus"]
     trace = read_trace(folder / "trace")

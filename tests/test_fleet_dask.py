@@ -27,7 +27,7 @@ from tests.conftest import needed
 from tests.fleet_jobs import CPU, QUEUE, Job, record
 from tests.fleet_lakes import content, scheduler, worker
 from tests.gputop_command import GPUTOP
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.slow  # clusters start processes, from threads of their own
 JOBS = (Job(1, late=1, ms=9, how=CPU), Job(2), Job(3, late=0, ms=7, how=QUEUE), Job(4, one_host=True))
@@ -238,7 +238,7 @@ def test_an_interrupt_keeps_what_is_explained_and_leaves_no_process(
     running = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     wait_until(lambda: _busy(running.pid), "the run to get there")
     os.killpg(running.pid, signal.SIGINT)  # as the terminal does: its workers get it, too
-    said = running.communicate(timeout=60)[1]
+    said = running.communicate(timeout=HANGS_S)[1]
     assert running.returncode == 130, said
     assert "are left for the next run" in said
     assert "Traceback" not in said

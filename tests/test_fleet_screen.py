@@ -27,6 +27,7 @@ from tests.conftest import needed, skip_or_fail
 from tests.fleet_jobs import CPU, Job, record
 from tests.made_lake import Rows, made, sessions
 from tests.screen_support import patient
+from tests.waiting import HANGS_S
 
 RECORDINGS = Path(__file__).resolve().parents[1] / "recordings"
 LATE = Job(7, late=1, ms=9, how=CPU)
@@ -302,21 +303,21 @@ def test_in_a_terminal_a_session_opens_in_the_replay_screen_and_closing_it_leads
 
     with Terminal(tmp_path) as terminal:
         terminal.keys(shlex.join([sys.executable, "-m", "gputop", "fleet", "screen", str(lake)]), "Enter")
-        terminal.wait(lambda: "job-7" in terminal.screen(), 60)
+        terminal.wait(lambda: "job-7" in terminal.screen(), HANGS_S)
         terminal.keys("Down", "Enter")
-        terminal.wait(lambda: "› job-7: ranks" in terminal.screen(), 30)
+        terminal.wait(lambda: "› job-7: ranks" in terminal.screen(), HANGS_S)
         terminal.keys("Enter")
-        terminal.wait(lambda: ".gputop" in terminal.screen(), 30)
+        terminal.wait(lambda: ".gputop" in terminal.screen(), HANGS_S)
         terminal.keys("Enter")
-        terminal.wait(lambda: "REPLAY" in terminal.screen(), 60)
+        terminal.wait(lambda: "REPLAY" in terminal.screen(), HANGS_S)
         terminal.keys("q")
-        terminal.wait(lambda: "› job-7 › rank" in terminal.screen(), 30)
+        terminal.wait(lambda: "› job-7 › rank" in terminal.screen(), HANGS_S)
         terminal.keys("Escape")
-        terminal.wait(lambda: "› job-7: ranks" in terminal.screen(), 30)
+        terminal.wait(lambda: "› job-7: ranks" in terminal.screen(), HANGS_S)
         terminal.keys("C-c")
-        terminal.wait(terminal.at_prompt, 30)
+        terminal.wait(terminal.at_prompt, HANGS_S)
         terminal.keys("echo status $?", "Enter")
-        terminal.wait(lambda: "status 0" in terminal.screen().split("echo status")[-1], 30)
+        terminal.wait(lambda: "status 0" in terminal.screen().split("echo status")[-1], HANGS_S)
 
 
 def test_without_a_terminal_one_sentence_says_so(lake: Path, capfd: pytest.CaptureFixture[str]) -> None:

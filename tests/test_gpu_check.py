@@ -14,6 +14,7 @@ import pytest
 from tests.gpu_check import calls, nvml, stories
 from tests.gpu_check.page import into, page, summary
 from tests.gpu_check.truth import Profile, busy_ns
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -163,7 +164,7 @@ def test_every_story_marks_its_lines():
 
 def _check(folder: Path, *words: str) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "tests.gpu_check", "-o", str(folder), *words]
-    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=60)
+    return subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=HANGS_S)
 
 
 def test_without_pytorch_it_says_so_and_ends(tmp_path: Path):

@@ -17,6 +17,7 @@ from probes.ebpf import attach_perf
 from probes.ebpf.attacher import Attached
 from probes.observe.scanner import MOST_OF_ONE_USER, Scanner
 from probes.source import PROBLEM, Sample
+from tests.waiting import HANGS_S
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="gives files to somebody else, which only root can")
@@ -122,7 +123,7 @@ print("went on")
 
 def test_without_descriptors_marks_go_on_and_nobody_seems_to_have_ended() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, timeout=60
+        [sys.executable, "-c", WITHOUT], capture_output=True, text=True, check=False, timeout=HANGS_S
     )
     assert done.stdout == "went on\n", done.stderr
 

@@ -28,6 +28,7 @@ from tests import inside
 from tests.conftest import needed
 from tests.gputop_command import GPUTOP
 from tests.rootless_support import NOBODY
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = ROOT / "recordings" / "healthy.msgpack"
@@ -285,7 +286,7 @@ print(json.dumps([read_nvml().error, nvml_errors.reason_of(Loud(999))]))
 )
 def test_nvml_that_answers_no_text_is_a_sentence(broken: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", GARBAGE, broken], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", GARBAGE, broken], capture_output=True, text=True, timeout=HANGS_S, check=False
     )
     assert done.returncode == 0, done.stderr
     assert "UnicodeDecodeError" not in done.stderr + done.stdout

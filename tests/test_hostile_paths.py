@@ -18,6 +18,7 @@ from gputop.process.path_trust import trusted_path, weak_part
 from gputop.simgpu import library_build
 from tests.cli_support import write_recording
 from tests.rootless_support import NOBODY
+from tests.waiting import HANGS_S
 
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: needs root")
 
@@ -53,7 +54,7 @@ class Trap:
             stdin=subprocess.DEVNULL,
             capture_output=True,
             text=True,
-            timeout=100,
+            timeout=HANGS_S,
             check=False,
         )
         assert not self.mark.exists(), "what is in the folder was run"

@@ -18,6 +18,7 @@ import pytest
 from gputop.commands.overview import TABLE
 from tests.conftest import needed, skip_or_fail
 from tests.touched_paths import touched
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDING = ROOT / "recordings" / "healthy.msgpack"
@@ -260,7 +261,7 @@ def test_dask_of_this_machine_takes_nothing_that_others_have_laid(
         env={**os.environ, "TMPDIR": str(scratch.parent), "HOME": str(tmp_path / "home")},
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=HANGS_S,
         check=False,
     )
     assert not proof.exists(), f"{proof.read_text()} of others ran"
@@ -280,6 +281,6 @@ def test_workers_import_nothing_from_the_folder_where_root_stands(
     own.mkdir()
     lay(everybodys, proof)
     words = [program, *ingested(own, "--workers", "2")]
-    done = subprocess.run(words, cwd=everybodys, capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(words, cwd=everybodys, capture_output=True, text=True, timeout=HANGS_S, check=False)
     assert not proof.exists(), f"{proof.read_text()} of others ran"
     assert done.returncode == 0, done.stderr

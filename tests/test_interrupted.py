@@ -19,6 +19,7 @@ from gputop.engine.stats_output import stats_to_json
 from gputop.errors import GputopError
 from probes.source import MARK, Item, Sample
 from replay.reader import SessionReader
+from tests.waiting import HANGS_S
 
 RECORDING = Path(__file__).parent.parent / "recordings" / "dataloader.msgpack"
 
@@ -156,6 +157,6 @@ def test_a_command_that_is_interrupted_prints_what_it_knows(command: str) -> Non
         for _ in range(5):
             assert child.stderr.readline() == "mark\n"
         child.send_signal(signal.SIGINT)
-        output, _ = child.communicate(timeout=60)
+        output, _ = child.communicate(timeout=HANGS_S)
     assert child.returncode == bars.INTERRUPTED
     assert "interrupted: this covers the first" in " ".join(output.split())

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.waiting import HANGS_S
+
 ROOT = Path(__file__).resolve().parent.parent
 TIMEOUT_S = 120
 
@@ -50,7 +52,7 @@ except KeyboardInterrupt:
         wait_for(said, "ready")
         process.send_signal(signal.SIGINT)
         wait_for(said, "interrupted")
-        process.wait(20)
+        process.wait(HANGS_S)
     finally:
         process.kill()
         process.wait()

@@ -26,7 +26,7 @@ from probes.observe import scanner
 from probes.source import NOTE, PROBLEM, Sample
 from tests.opened_files import identity_of, probes_of
 from tests.simgpu_programs import cuda_toolkit
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 PROGRAMS = Path(__file__).resolve().parent / "ebpf" / "programs"
 RUNTIME = "libcudart.so.12"
@@ -209,7 +209,7 @@ def scanning(
         yield attaching, told
     finally:
         stop.set()
-        thread.join(timeout=60)
+        thread.join(timeout=HANGS_S)
 
 
 def attached(attaching: Attaching, path: Path, seconds: float = 60) -> bool:

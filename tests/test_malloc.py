@@ -7,6 +7,8 @@ import sys
 
 import pytest
 
+from tests.waiting import HANGS_S
+
 _ARENAS = """
 import ctypes, re, sys, threading
 from gputop.engine.malloc_tuning import share_freed
@@ -30,7 +32,7 @@ libc.malloc_stats()
 @pytest.mark.parametrize(("how", "arenas"), [("shared", 1), ("usual", 5)])
 def test_threads_share_what_is_freed(how: str, arenas: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _ARENAS, how], stderr=subprocess.PIPE, text=True, check=True, timeout=60
+        [sys.executable, "-c", _ARENAS, how], stderr=subprocess.PIPE, text=True, check=True, timeout=HANGS_S
     )
     assert done.stderr.count("Arena ") == arenas
 
@@ -55,6 +57,6 @@ print(sum(low <= place < high for place in places))
 @pytest.mark.parametrize(("how", "in_heap"), [("shared", 0), ("usual", 3)])
 def test_a_large_array_lies_beside_the_heap_also_after_a_larger_one(how: str, in_heap: int) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _LARGE, how], stdout=subprocess.PIPE, text=True, check=True, timeout=60
+        [sys.executable, "-c", _LARGE, how], stdout=subprocess.PIPE, text=True, check=True, timeout=HANGS_S
     )
     assert int(done.stdout) == in_heap

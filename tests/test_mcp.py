@@ -23,6 +23,7 @@ from tests.conftest import needed
 from tests.each_recording import KINDS
 from tests.gputop_command import GPUTOP
 from tests.investigator import investigate, numbers
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parents[1]
 # what each demo plants (gputop/demo), as recordings/README.md tells
@@ -45,7 +46,7 @@ def status_of(port: int, **headers: str) -> tuple[int, str | None]:
     accept = {"Content-Type": "application/json", "Accept": "application/json, text/event-stream"}
     about = {"protocolVersion": "2025-06-18", "capabilities": {}, "clientInfo": {"name": "x", "version": "1"}}
     body = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "initialize", "params": about})
-    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=60)
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=HANGS_S)
     connection.request("POST", "/mcp", body, {**accept, **headers})
     answer = connection.getresponse()
     connection.close()
@@ -127,7 +128,7 @@ async def test_parallel_calls_over_http_each_get_their_own_answer(calls: int) ->
         assert status_of(port, Origin="https://evil.example") == (403, None)
     finally:
         process.terminate()
-        process.wait(20)
+        process.wait(HANGS_S)
 
 
 @pytest.fixture(scope="module")

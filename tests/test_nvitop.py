@@ -15,7 +15,7 @@ from gputop.simgpu import library_build
 from tests.conftest import skip_or_fail
 from tests.gpu_rows_support import ROOT
 from tests.simgpu_programs.harness import Bench
-from tests.waiting import until_good
+from tests.waiting import HANGS_S, until_good
 
 # what the two look at is regular where it gets its CPU in time
 pytestmark = pytest.mark.timed
@@ -64,7 +64,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
 def run(bench: Bench, *command: str) -> subprocess.CompletedProcess[str]:
     """A program on the simulated GPUs."""
     env = bench.env | SETTINGS | {"PYTHONPATH": str(ROOT), "COLUMNS": "100"}
-    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=60, check=False)
+    return subprocess.run(command, env=env, capture_output=True, text=True, timeout=HANGS_S, check=False)
 
 
 def figures(bench: Bench) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:

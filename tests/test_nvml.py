@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import library_build
+from tests.waiting import HANGS_S
 
 _START = """
 import json, sys, time
@@ -72,7 +73,7 @@ def sampled(
         env={**os.environ, "SIMGPU_STATE": str(tmp_path / "state"), **environment},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=True,
     )
     found: dict[str, Any] = json.loads(result.stdout)
@@ -127,7 +128,7 @@ def test_a_first_call_that_hangs_delays_nothing_and_is_not_mistaken_for_no_gpu(
         },
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=HANGS_S,
         check=True,
     )
     told = json.loads(result.stdout)

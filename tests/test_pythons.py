@@ -21,6 +21,7 @@ from probes.files import maps, untrusted_files
 from probes.stacks import line_tracker
 from tests.ebpf import interpreters
 from tests.opened_files import interpreter_of
+from tests.waiting import HANGS_S
 
 VERSION, FREE_THREADED = (
     10,
@@ -50,7 +51,7 @@ def running(program: Path, **env: str) -> Iterator[int]:
             time.sleep(0.01)  # exec has begun, and the program is not there yet
         yield process.pid
     finally:
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANGS_S)
 
 
 def found(pid: int) -> tuple[str, str]:

@@ -39,6 +39,7 @@ from tests.rootless_support import (
     mounted,
     started,
 )
+from tests.waiting import HANGS_S
 
 ATTEMPTS = 8
 pytestmark = pytest.mark.skipif(os.geteuid() != 0, reason="needs root to become somebody else")
@@ -277,7 +278,7 @@ def test_nobody_s_screen_shows_the_banner_and_the_process(home: Path) -> None:
         assert [figures[title] for title in ("CALLS/s", "TOP", "p99")] == ["-"] * 3, "not known is not 0"
         assert "not known without eBPF" in shown
         terminal.keys("q")
-        terminal.wait(terminal.at_prompt, 10)
+        terminal.wait(terminal.at_prompt, HANGS_S)
 
 
 # -- what stands in the way ----------------------------------------------------------------------

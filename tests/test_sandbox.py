@@ -21,6 +21,7 @@ from probes.process import sandbox
 from probes.process.sandbox import LOADING, Limits, Refused
 from probes.process.syscall_numbers import numbers
 from tests.confined_child import in_child, needs_root, status
+from tests.waiting import HANGS_S
 
 needs_filter = pytest.mark.skipif(
     platform.machine() not in ("x86_64", "aarch64"), reason="the filter is for these two"
@@ -206,7 +207,7 @@ def run(work: str, seconds: float = 20, more: str = "set()", nobody: bool = Fals
     within = ("setpriv", "--reuid=65534", "--clear-groups") if nobody and os.geteuid() == 0 else ()
     code = RUN.format(work=work, seconds=seconds, more=more)
     done = subprocess.run(
-        [*within, sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+        [*within, sys.executable, "-c", code], capture_output=True, text=True, timeout=HANGS_S, check=False
     )
     return (done.stdout.splitlines() or [done.stderr])[-1]
 

@@ -30,6 +30,7 @@ from tests import items as made
 from tests.conftest import needed, skip_or_fail
 from tests.items import MS, SECOND, START
 from tests.stories.installed import program_of_prometheus
+from tests.waiting import HANGS_S
 
 NAMES = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMalloc", "cudaStreamSynchronize", "cuLaunchKernel")
 calls = st.lists(
@@ -207,7 +208,7 @@ def server(tmp_path: Path) -> Iterator[Any]:
 def _get(url: str, *, token: str = "", context: ssl.SSLContext | None = None, host: str = "") -> str:
     said = {"Authorization": f"Bearer {token}" if token else "", "Host": host}
     request = urllib.request.Request(url, headers={name: value for name, value in said.items() if value})
-    with urllib.request.urlopen(request, timeout=60, context=context) as answer:
+    with urllib.request.urlopen(request, timeout=HANGS_S, context=context) as answer:
         return str(answer.read().decode())
 
 

@@ -26,7 +26,7 @@ from tests.conftest import needed, skip_or_fail
 from tests.items import MS, SECOND, START
 from tests.scraping import free_port
 from tests.stories.installed import cache
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 NAMES = ("cudaLaunchKernel", "cudaMemcpyAsync", "cudaMalloc", "cudaStreamSynchronize", "cuLaunchKernel")
 SOON_S = 0.05
@@ -295,7 +295,7 @@ def test_a_real_victoriametrics_has_the_names_labels_and_values_of_metrics(tmp_p
         wait_until(stored, "what was sent")
     finally:
         process.terminate()
-        process.wait(30)
+        process.wait(HANGS_S)
     expected = {(name, plain(labels)): value for (name, labels), value in scraped(collector).items()}
     assert set(found) == set(expected)
     assert found == pytest.approx(expected)
@@ -309,7 +309,7 @@ def plain(labels: Iterable[tuple[str, str]]) -> tuple[tuple[str, str], ...]:
 
 def _answer(port: int, path: str) -> str:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=60) as answer:
+        with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=HANGS_S) as answer:
             return str(answer.read().decode())
     except OSError:
         return ""

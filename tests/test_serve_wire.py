@@ -20,7 +20,7 @@ from gputop.serve.clients.listening import listen
 from probes.source import MARK, PROBLEM, Sample
 from replay.coding.chunker import Chunker
 from tests.items import HEADER, START
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 
 @given(st.binary(max_size=2000), st.integers(1, 50))
@@ -166,7 +166,7 @@ def test_clients_are_told_of_the_end_also_where_nothing_was_to_be_told_for_a_whi
     wait_until(lambda: made.followers(), "a follower")
     time.sleep(hub.LAST_WORDS_S + 0.3)  # its thread sleeps now, for a second
     made.close("over")
-    client.settimeout(20)
+    client.settimeout(HANGS_S)
     said = [message for data in iter(lambda: client.recv(1 << 16), b"") for message in _read(data)]
     assert said == [{"k": "end", "text": "over"}]
     client.close()
@@ -184,7 +184,7 @@ def test_one_user_cannot_take_all_places(
     clients = [socket.socket(socket.AF_UNIX) for _ in range(4)]
     for client in clients:
         client.connect(path)
-    clients[3].settimeout(10)
+    clients[3].settimeout(HANGS_S)
     (message,) = wire.Incoming(1 << 16).feed(clients[3].recv(1 << 16))
     assert message["k"] == "error"
     for client in clients:
@@ -199,7 +199,7 @@ def test_who_says_nothing_is_let_go(served: tuple[hub.Hub, str], monkeypatch: py
     monkeypatch.setattr(hub, "SILENT_S", 0.1)
     with socket.socket(socket.AF_UNIX) as client:
         client.connect(path)
-        client.settimeout(10)
+        client.settimeout(HANGS_S)
         assert client.recv(1) == b""
 
 

@@ -15,6 +15,7 @@ from gputop.simgpu import ensure_built
 from gputop.simgpu.library_build import symbols
 from tests.simgpu_programs import cuda_toolkit
 from tests.simgpu_programs.harness import Bench, compile_c
+from tests.waiting import HANGS_S
 
 LIBRARIES = {
     "libcudart.so.12": "cudart12.txt",
@@ -170,7 +171,7 @@ def test_probes_see_what_the_log_says(tmp_path: Path) -> None:
         capture_output=True,
         text=True,
         check=True,
-        timeout=120,
+        timeout=HANGS_S,
     ).stdout
     seen = dict(re.findall(r"@(\w+): (\d+)", out))
     (process,) = bench.processes()

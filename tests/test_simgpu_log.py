@@ -13,7 +13,7 @@ import pytest
 
 from gputop.simgpu import ensure_built, read_log, read_trace
 from tests.simgpu_programs.harness import Bench, compile_c
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 THREADS, LAUNCHES = 8, 5003
 
@@ -32,7 +32,7 @@ def test_counts_are_exact_with_threads_and_processes(
     env = bench.env | {"SIMGPU_LAUNCH_NS": "0"}
     command = [str(program), library, str(THREADS), str(LAUNCHES), ending]
     processes = [subprocess.Popen(command, env=env, stdout=subprocess.DEVNULL) for _ in range(3)]
-    codes = [process.wait(timeout=60) for process in processes]
+    codes = [process.wait(timeout=HANGS_S) for process in processes]
     assert codes == [-9 if ending == "kill" else 0] * 3
     logs = bench.processes()
     assert sorted(log.pid for log in logs) == sorted(process.pid for process in processes)

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from gputop.simgpu import environment, read_log, read_trace
+from tests.waiting import HANGS_S
 
 _BLAS = """
 import ctypes as c
@@ -86,7 +87,12 @@ class Run:
         env = environment(os.environ)
         env |= {f"SIMGPU_{name}": str(directory / file) if file else "0" for name, file in settings.items()}
         done = subprocess.run(
-            [sys.executable, "-c", body], env=env, capture_output=True, text=True, check=False, timeout=60
+            [sys.executable, "-c", body],
+            env=env,
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=HANGS_S,
         )
         assert done.returncode == 0, done.stderr
         self.said, self.warned = done.stdout, done.stderr

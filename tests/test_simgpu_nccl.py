@@ -10,6 +10,7 @@ import pytest
 from gputop.simgpu import read_trace
 from tests.nccl_ranks import RANK, results, start
 from tests.simgpu_programs.harness import Bench, figures, patient
+from tests.waiting import HANGS_S
 
 _STEPS = (
     "w = []\n"
@@ -182,8 +183,8 @@ def test_a_missing_peer_costs_no_cpu_and_an_abort_ends_it(bench: Bench) -> None:
         "print(json.dumps([i.value, q, cpu, a, c.StreamSynchronize(s)]))"
     )
     survivor, killed = start(bench, body)
-    out, _ = survivor.communicate(timeout=60)
-    killed.wait(timeout=60)
+    out, _ = survivor.communicate(timeout=HANGS_S)
+    killed.wait(timeout=HANGS_S)
     error, query, cpu, abort, sync = json.loads(out)
     with figures():
         assert (error, query, abort, sync) == (6, 600, 0, 0)

@@ -12,6 +12,7 @@ import pytest
 
 from gputop.simgpu import read_trace
 from tests.simgpu_programs.harness import Bench, figures, patient
+from tests.waiting import HANGS_S
 
 
 def ask(bench: Bench, body: str, **env: str) -> Any:
@@ -29,7 +30,7 @@ def ask(bench: Bench, body: str, **env: str) -> Any:
         capture_output=True,
         text=True,
         check=True,
-        timeout=60,
+        timeout=HANGS_S,
     ).stdout
     return json.loads(out)
 

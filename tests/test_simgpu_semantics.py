@@ -7,6 +7,7 @@ import time
 import pytest
 
 from tests.simgpu_programs.harness import Bench, figures, measured, patient
+from tests.waiting import HANGS_S
 
 
 @pytest.mark.parametrize("library", ["libcudart.so.12", "libcudart.so.13"])
@@ -301,11 +302,11 @@ def test_processes_take_turns_on_the_device(bench: Bench) -> None:
         "while time.time() < t + 0.6: c.launch(2_000_000, s); c.StreamSynchronize(s)\n"
     )
     alone = bench.start(body, AT="0")
-    alone.communicate(timeout=60)
+    alone.communicate(timeout=HANGS_S)
     at = str(time.time() + 1.0)
     both = [bench.start(body, AT=at, SIMGPU_LATENCY_NS="2000") for _ in range(2)]
     for process in both:
-        process.communicate(timeout=60)
+        process.communicate(timeout=HANGS_S)
     counts = [p.calls["cuLaunchKernel"] for p in bench.processes()]
     with figures():
         assert counts[0] > 200

@@ -24,6 +24,7 @@ from gputop.query.meanings import MEANINGS, ROWS
 from tests import hostile_names, inside
 from tests.cli_support import assert_one_sentence
 from tests.conftest import needed
+from tests.waiting import HANGS_S
 
 ROOT = Path(__file__).resolve().parents[1]
 STORM = ROOT / "recordings" / "storm.msgpack"
@@ -172,7 +173,7 @@ def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> Non
         "print(database.query('select 1', 1, 300).rows)"
     )
     done = subprocess.run(
-        [sys.executable, "-c", code, str(STORM)], capture_output=True, text=True, timeout=120, check=False
+        [sys.executable, "-c", code, str(STORM)], capture_output=True, text=True, timeout=HANGS_S, check=False
     )
     assert "more than 2GB of memory" in done.stdout, done.stderr
     assert done.stdout.endswith("((1,),)\n")

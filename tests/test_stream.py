@@ -18,6 +18,7 @@ from gputop.playback.player import frame_at
 from replay.reader import SessionReader
 from tests.cli_support import assert_one_sentence, run, write_recording
 from tests.gputop_command import GPUTOP
+from tests.waiting import HANGS_S
 
 
 @pytest.fixture(scope="module")
@@ -113,7 +114,7 @@ def test_frames_come_until_it_is_stopped_and_then_it_ends_in_order() -> None:
     numbers = [json.loads(line)["number"] for line in lines_until(process, 3)]
     assert numbers == list(range(numbers[0], numbers[0] + 3))
     process.send_signal(signal.SIGINT)
-    rest, errors = process.communicate(timeout=60)
+    rest, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, errors) == (0, b"")
     assert all(json.loads(line)["schema"] == "gputop.frame/1" for line in rest.splitlines()[1:])
 

@@ -31,6 +31,7 @@ from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import inside
 from tests.screen_support import Shown, running, text_of
+from tests.waiting import HANGS_S
 
 if sys.version_info >= (3, 11):
     import tomllib
@@ -469,7 +470,7 @@ def test_fish_completes_commands_flags_and_choices(tmp_path: Path) -> None:
     def completed(line: str) -> set[str]:
         ask = f"source {path}; complete -C '{line}'"
         done = subprocess.run(
-            [fish, "--no-config", "-c", ask], capture_output=True, text=True, timeout=60, check=True,
+            [fish, "--no-config", "-c", ask], capture_output=True, text=True, timeout=HANGS_S, check=True,
             env=os.environ | {"HOME": str(tmp_path)},
         )  # fmt: skip
         assert not done.stderr

@@ -31,6 +31,7 @@ from tests import fake_reports as told
 from tests.json_page import assert_valid
 from tests.screen_support import running as screen_running
 from tests.screen_support import said, text_of, until
+from tests.waiting import HANGS_S
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="acts for another user")
@@ -182,7 +183,7 @@ async def test_a_signal_is_chosen_requested_and_then_sent(sleeper: subprocess.Po
         await pilot.press("y")
         outcomes = f"SIGTERM was sent to {sleeper.pid}", f"SIGTERM: {sleeper.pid} python has ended"
         await until(pilot, lambda: any(one in said(app) for one in outcomes), "the outcome")
-        assert sleeper.wait(60) == -signal.SIGTERM
+        assert sleeper.wait(HANGS_S) == -signal.SIGTERM
         app.show_outcome()
         await until(pilot, lambda: "has ended" in said(app), "its end")
 

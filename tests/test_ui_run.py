@@ -18,7 +18,7 @@ import pytest
 
 from tests.processes import state_of
 from tests.screen_program import started
-from tests.waiting import until_good
+from tests.waiting import HANGS_S, until_good
 
 
 @dataclass
@@ -37,7 +37,7 @@ def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: s
     fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("4H", 24, 80, 0, 0))
     before = termios.tcgetattr(slave)
     process = started(slave, *arguments, COLORTERM="truecolor", **env)
-    output, deadline, acted = b"", time.monotonic() + 60, 0.0
+    output, deadline, acted = b"", time.monotonic() + HANGS_S, 0.0
     seen = 0.0
     while time.monotonic() < deadline:
         if select.select([master], [], [], 0.02)[0]:
@@ -57,7 +57,7 @@ def run_on_terminal(*arguments: str, keys: bytes = b"q", kill: int = 0, **env: s
     restored = after[:4] == before[:4] and b"\x1b[?1049l" in output
     os.close(master)
     os.close(slave)
-    return Ended(process.wait(60), output.decode("utf-8", "replace"), restored, ended - (acted or ended))
+    return Ended(process.wait(HANGS_S), output.decode("utf-8", "replace"), restored, ended - (acted or ended))
 
 
 @pytest.mark.timed

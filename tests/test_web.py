@@ -22,6 +22,7 @@ from tests.gputop_command import GPUTOP
 from tests.observed_demo import SLEEPS
 from tests.rootless_support import as_nobody
 from tests.serving import calling, serving
+from tests.waiting import HANGS_S
 from tests.web_pages import PATIENCE_S, RECORDING, frame, screens, served, steering
 
 
@@ -111,7 +112,7 @@ def test_root_may_where_it_says_so() -> None:
         assert server.stderr is not None
         said = server.stderr.readline()
         server.send_signal(signal.SIGINT)
-        server.communicate(timeout=60)
+        server.communicate(timeout=HANGS_S)
     assert re.search(r"http://127\.[\d.]+:\d+/#token=\S{40,}", said), said
 
 

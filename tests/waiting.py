@@ -15,6 +15,7 @@ from typing import TypeVar
 Found = TypeVar("Found")
 
 PATIENCE = float(os.environ.get("GPUTOP_TEST_PATIENCE", "1"))  # of an emulated machine: scripts/old_kernel.sh
+HANGS_S = 240 * PATIENCE  # what takes so long hangs: a machine may be ten times slower for minutes
 hopeless = Event()  # set where a thread was refused what the test waits for (tests/quick.py)
 
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from tests.ebpf.recording import Workshop
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 
 @contextmanager
@@ -21,5 +21,5 @@ def running(workshop: Workshop, *command: object) -> Iterator[subprocess.Popen[b
         process.kill()
         raise
     finally:
-        status = process.wait(timeout=60)
+        status = process.wait(timeout=HANGS_S)
     assert status == 0

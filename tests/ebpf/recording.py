@@ -28,12 +28,12 @@ from probes.source import APIS, Sample
 from replay.reader import SessionReader
 from tests import inside
 from tests.gputop_command import GPUTOP
-from tests.waiting import PATIENCE, wait_until
+from tests.waiting import HANGS_S, wait_until
 
 HERE = Path(__file__).resolve().parent
 PROGRAMS = HERE / "programs"
 PYTHON_PROGRAMS = (PROGRAMS, HERE.parent / "simgpu_programs")
-TIMEOUT_S = 240 * PATIENCE  # whatever takes so long hangs
+TIMEOUT_S = HANGS_S
 _ATTACHED_S = 400  # the kernel detaches what others leave behind first, one probe after the other
 
 

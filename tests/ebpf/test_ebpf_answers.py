@@ -21,7 +21,7 @@ from replay.reader import SessionReader
 from tests.cli_support import run
 from tests.gputop_command import GPUTOP, GPUTOP_APART
 from tests.processes import children
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -60,7 +60,7 @@ def interrupted(
     """How it ends by a signal after the program's work."""
     with observed(words, folder / "done") as process:
         process.send_signal(number)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=HANGS_S)
         return subprocess.CompletedProcess(words, process.returncode, output, errors)
 
 
@@ -107,7 +107,7 @@ def test_an_interrupt_before_anything_is_seen_says_so(tmp_path: Path) -> None:
     )
     wait_until(lambda: children(process.pid), "the program to be forked")  # long before probes are attached
     process.send_signal(signal.SIGINT)
-    output, errors = process.communicate(timeout=60)
+    output, errors = process.communicate(timeout=HANGS_S)
     assert (process.returncode, output) == (130, "")
     assert errors == "gputop: interrupted before anything was observed\n"
 

@@ -20,7 +20,7 @@ from tests.conftest import skip_or_fail
 from tests.ebpf.growing import marks, traced
 from tests.ebpf.recording import Recorded, Workshop, compile_program, library
 from tests.gputop_command import GPUTOP_APART
-from tests.waiting import until_good, wait_until
+from tests.waiting import HANGS_S, until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -89,7 +89,7 @@ class Machine(Workshop):
         try:
             wait_until(lambda: recorder.poll() is not None or marks(self.file) > 0, "the recorder to attach")
             yield found
-            assert [program.wait(timeout=60) for program in self.programs] == [0] * len(self.programs)
+            assert [program.wait(timeout=HANGS_S) for program in self.programs] == [0] * len(self.programs)
         finally:
             for program in self.programs:
                 if program.poll() is None:

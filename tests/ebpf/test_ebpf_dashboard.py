@@ -19,7 +19,7 @@ from tests.gputop_command import GPUTOP
 from tests.rootless_support import environment
 from tests.scraping import Prometheus, free_port, scraped
 from tests.serving import serving
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.long]
 DEPLOY = HERE.parents[1] / "deploy"
@@ -49,7 +49,7 @@ def _programs(home: Path) -> Iterator[subprocess.Popen[bytes]]:
     finally:
         for process in running:
             process.terminate()
-            process.wait(30)
+            process.wait(HANGS_S)
 
 
 def _filled(query: str, instance: str) -> str:

@@ -22,7 +22,7 @@ from replay.reader import SessionReader
 from tests.observed_demo import SLEEPS
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, marks_go_on, serving
-from tests.waiting import until_good, wait_until
+from tests.waiting import HANGS_S, until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
 STRETCH = 20  # steps in a row; gputop knows more of them before it calls one slow
@@ -185,7 +185,7 @@ def test_an_end_by_a_signal_and_one_after_an_error_of_cuda_are_kept_and_others_a
         os.kill(numbers[0], signal.SIGABRT)
         os.kill(numbers[1], signal.SIGTERM)  # somebody has asked for it
         for process in (killed, ended, failed):
-            process.wait(30)
+            process.wait(HANGS_S)
         wait_until(lambda: len(_kept(home, "ended", *numbers)) >= 2, "both sessions")
     files = _kept(home, "ended", *numbers)
     assert {int(path.stem.rpartition("-")[2]) for path in files} == {numbers[0], numbers[2]}
@@ -256,7 +256,7 @@ def test_users_learn_of_their_own_kept_sessions_only(tmp_path: Path) -> None:
         marks_go_on(daemon, 2)
         for process in (mine, roots):
             process.send_signal(signal.SIGABRT)
-            process.wait(30)
+            process.wait(HANGS_S)
         wait_until(lambda: len(_kept(home, "ended", *numbers)) >= 2, "both")
         all_of_them = {row["path"] for row in daemon.status()["kept"]}
         assert all_of_them >= {str(path) for path in _kept(home, "ended", *numbers)}

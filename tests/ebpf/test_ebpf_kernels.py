@@ -21,7 +21,7 @@ from tests.ebpf.recording import Recorded, Workshop, compile_program, library
 from tests.simgpu_programs.cuda_toolkit import compiler, real_runtime
 from tests.torch_programs.wheel import HERE as TORCH_PROGRAMS
 from tests.torch_programs.wheel import torch_cuda_python
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.timeout(400)]
 LAMBDA = "__nv_"  # types of nvcc's own, in place of a lambda
@@ -172,7 +172,7 @@ def test_kernels_of_native_code_are_named_also_where_it_ran_before(tmp_path: Pat
         run = workshop.finish(recorder)
         assert program.stdin is not None
         program.stdin.close()
-        assert program.wait(30) == 0
+        assert program.wait(HANGS_S) == 0
     else:
         run = workshop.record("sh", "-c", f"sleep 2 | exec {' '.join(command)}")
     (process,) = [one for one in run.stats["processes"] if one["calls"]]
@@ -199,7 +199,7 @@ def test_kernels_of_the_drivers_handles_are_called_what_their_program_requested(
         recorder = workshop.start(["--pid", str(child.pid)])
         wait_until(lambda: any("libcuda" in name for name in traced(workshop.file)), "the driver's probes")
         go.touch()
-        assert child.wait(60) == 0
+        assert child.wait(HANGS_S) == 0
         run = workshop.finish(recorder)
     else:
         go.touch()

@@ -21,7 +21,7 @@ from tests.ebpf.bpf_objects import BpfObjects, existing, held_by, others_probe
 from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import Workshop, compile_program
-from tests.waiting import until_good, wait_until
+from tests.waiting import HANGS_S, until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -100,7 +100,7 @@ def test_a_killed_gputop_leaves_nothing(tmp_path: Path, small_library: Path, fas
         assert len((held & existing()).links) > 8, "the tracepoints, and two of the library"
         probed = cost(workshop) if fast_again else 0.0
         recorder.kill()
-        recorder.communicate(timeout=60)
+        recorder.communicate(timeout=HANGS_S)
         wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
         if fast_again:
             most = 1.25 * without
@@ -148,7 +148,7 @@ def test_probes_of_perf_events_are_gone_soon_after_gputop_was_killed_and_so_is_t
         try:
             wait_until(lambda: process_state(helper) == "T", "the helper to stand still")
             process.kill()
-            process.wait(timeout=60)
+            process.wait(timeout=HANGS_S)
             assert held_by(helper).links == held.links, "it has not waited for the kernel to detach"
             assert (held & existing()).links == held.links
         finally:
@@ -165,7 +165,7 @@ def test_a_killed_helper_takes_no_probe_away_and_another_one_does_its_work(small
         assert (held & existing()).links == held.links
         assert process.stdin is not None
         process.stdin.close()
-        assert process.wait(timeout=60) == 0
+        assert process.wait(timeout=HANGS_S) == 0
         wait_until(lambda: not held & existing(), "links and programs to vanish", every=0.3)
 
 

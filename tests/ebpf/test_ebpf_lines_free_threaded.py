@@ -23,7 +23,7 @@ from tests.ebpf.told_lines import (
     recorded,
     seen,
 )
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
@@ -90,7 +90,7 @@ def test_a_program_that_runs_already(version: str, tmp_path: Path) -> None:
     wait_until(lambda: reads_its_input(program.pid), "the program to be ready")
     recorder = workshop.start(["--pid", str(program.pid)])
     wait_until(lambda: known(workshop), "the recording")
-    program.communicate(b"go\n", timeout=60)
+    program.communicate(b"go\n", timeout=HANGS_S)
     assert_all_right(workshop.finish(recorder), 1)
 
 

@@ -14,7 +14,7 @@ from tests.conftest import skip_or_fail
 from tests.ebpf.interpreters import library, skip_without
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
 from tests.ebpf.told_lines import MEET, assert_all_right, known, reads_its_input, recorded
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
@@ -68,5 +68,5 @@ def test_such_a_program_that_runs_already(way: str, tmp_path: Path) -> None:
     wait_until(lambda: reads_its_input(program.pid), "the program to be ready")
     recorder = workshop.start(["--pid", str(program.pid)])
     wait_until(lambda: known(workshop), "the recording")
-    program.communicate(b"go\n", timeout=60)
+    program.communicate(b"go\n", timeout=HANGS_S)
     assert_all_right(workshop.finish(recorder), 1)

@@ -22,7 +22,7 @@ from tests.ebpf.told_lines import (
     recorded,
     seen,
 )
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 # a recorder that waits for others' tests finds its ring of stacks full, and lines are unknown
 pytestmark = [pytest.mark.ebpf, pytest.mark.timed]
@@ -118,7 +118,7 @@ def test_such_a_program_that_runs_already_and_whose_file_is_gone(tmp_path: Path)
     Path(app).unlink()
     recorder = workshop.start(["--pid", str(program.pid)])
     wait_until(lambda: known(workshop), "the recording")
-    program.communicate(timeout=60)
+    program.communicate(timeout=HANGS_S)
     run = workshop.finish(recorder)
     process = run.process(program.pid)
     assert seen(process) == truth(run)

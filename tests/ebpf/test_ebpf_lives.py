@@ -16,7 +16,7 @@ from gputop.simgpu import environment
 from probes.schema import CallFlag
 from tests.ebpf.growing import marks, notes
 from tests.ebpf.recording import PROGRAMS, Workshop, compile_program
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -109,7 +109,7 @@ def test_attached_to_a_process_its_later_threads_and_children_are_counted_and_ot
     finally:
         go.touch()
         seen.touch()
-        assert [process.wait(timeout=60) for process in (watched, unwatched)] == [0, 0]
+        assert [process.wait(timeout=HANGS_S) for process in (watched, unwatched)] == [0, 0]
     _before, *after = run.said
     assert len(after) == len(other.said()) - 1 == 3
     assert calls_by_thread(run) == {(line["pid"], line["tid"]): line["calls"] for line in after}

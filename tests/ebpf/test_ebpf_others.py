@@ -24,7 +24,7 @@ from probes.ebpf.quota import FEW
 from probes.files import maps
 from probes.proc.procfs import descendants
 from tests.gputop_command import GPUTOP_APART
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 MINUTES = float(os.environ.get("GPUTOP_OTHERS_MINUTES", "60"))
 AT_A_TIME, EACH_S, USERS = 3, 0.15, 40
@@ -129,7 +129,7 @@ def test_others_programs_that_come_and_go_take_nothing_for_good(tmp_path: Path) 
             time.sleep(EACH_S)
             uses.append(replace(use_of(gputop.pid), allowed=begun + mapped.allowed()))
         gputop.send_signal(signal.SIGINT)
-        _, said = gputop.communicate(timeout=60)
+        _, said = gputop.communicate(timeout=HANGS_S)
         assert gputop.returncode == 0, said
     finally:
         gputop.kill()

@@ -16,7 +16,7 @@ from replay.reader import SessionReader
 from tests.ebpf.growing import marks
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import Workshop, compile_program
-from tests.waiting import until_good, wait_until
+from tests.waiting import HANGS_S, until_good, wait_until
 
 SOONER = 2  # times as soon as it began
 TURNS = 2  # at least
@@ -43,7 +43,7 @@ def test_the_prompt_is_back_at_once_while_probes_are_detached(tmp_path: Path) ->
             asked = time.monotonic()
             begins.append(asked - began)
             recorder.send_signal(signal.SIGINT)
-            assert recorder.wait(timeout=60) == 0
+            assert recorder.wait(timeout=HANGS_S) == 0
             ends.append(time.monotonic() - asked)
             recorder.communicate()
             return min(begins), min(ends)
@@ -83,7 +83,7 @@ def test_a_recording_says_that_not_all_functions_are_traced(tmp_path: Path) -> N
 @pytest.mark.ebpf
 def test_a_wrong_way_to_attach_is_refused_in_a_sentence(tmp_path: Path) -> None:
     recorder = Workshop(tmp_path, "magic").start(["--duration", "1"])
-    _, errors = recorder.communicate(timeout=60)
+    _, errors = recorder.communicate(timeout=HANGS_S)
     assert "GPUTOP_ATTACH=magic: it can be multi, pairs or perf" in errors
 
 

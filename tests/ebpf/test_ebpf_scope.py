@@ -17,7 +17,7 @@ from tests.ebpf.bpf_objects import others_probe
 from tests.ebpf.growing import marks, samples
 from tests.ebpf.jobs import running
 from tests.ebpf.recording import PROGRAMS, Recorded, Workshop, compile_program
-from tests.waiting import until_good, wait_until
+from tests.waiting import HANGS_S, until_good, wait_until
 
 pytestmark = pytest.mark.ebpf
 
@@ -46,7 +46,7 @@ class Bystander:
         return self._process.stdout.readline()
 
     def close(self) -> None:
-        self._process.communicate(timeout=60)
+        self._process.communicate(timeout=HANGS_S)
 
 
 @contextmanager

@@ -26,7 +26,7 @@ from tests.ebpf.bpf_objects import existing, held_by
 from tests.gputop_command import GPUTOP
 from tests.rootless_support import NOBODY, as_nobody, environment
 from tests.serving import Daemon, calling, marks_go_on, serving
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = pytest.mark.ebpf
 SECRET = "the-secret-of-root"
@@ -198,7 +198,7 @@ def test_what_is_no_question_is_refused_and_the_daemon_goes_on(daemon: Daemon) -
     ):
         with socket.socket(socket.AF_UNIX) as client:
             client.connect(daemon.socket)
-            client.settimeout(20)
+            client.settimeout(HANGS_S)
             client.sendall(said)
             (message,) = wire.Incoming(1 << 20).feed(client.recv(1 << 16))
             assert message["k"] == "error"
@@ -234,7 +234,7 @@ def test_however_it_is_ended_in_order_no_probe_is_left(tmp_path: Path, way: str)
             daemon.process.send_signal(signal.Signals[way])
         # who does not read on may have no room for the end, also while the question is on its way
         wait_until(lambda: (follower.marks(), daemon.process.poll() is not None)[1], "its end")
-        assert asked is None or asked.wait(20) == 0
+        assert asked is None or asked.wait(HANGS_S) == 0
         assert daemon.process.returncode == 0
         assert not held & existing()
         assert not Path(daemon.socket).exists()
@@ -264,7 +264,7 @@ def test_a_daemon_that_is_killed_leaves_its_clients_a_sentence_and_no_probe(tmp_
         )
         wait_until(lambda: is_connected(client.pid), "the client")
         daemon.process.kill()
-        _, said = client.communicate(timeout=60)
+        _, said = client.communicate(timeout=HANGS_S)
         assert client.returncode == 1
         # the second, where the daemon is gone before the client has said what it wants
         assert "the daemon " in said or "no gputop daemon answers" in said
@@ -317,7 +317,7 @@ def test_ready_and_watchdog_are_told_to_systemd(tmp_path: Path) -> None:
             assert said == [b"WATCHDOG=1"] * 3
         finally:
             process.terminate()
-            process.wait(30)
+            process.wait(HANGS_S)
         time.sleep(0.1)
         systemd.setblocking(False)
         rest = []
@@ -340,7 +340,7 @@ def test_the_rights_that_the_unit_of_systemd_leaves_it_are_enough(tmp_path: Path
             daemon.process.send_signal(signal.SIGUSR2)
             wait_until(lambda: list((tmp_path / "kept").iterdir()), "a kept session")
         assert daemon.client("serve", "--stop").returncode == 0
-        assert daemon.process.wait(30) == 0
+        assert daemon.process.wait(HANGS_S) == 0
 
 
 def test_what_a_private_daemon_gives_away_holds_no_command_line_and_no_user(tmp_path: Path) -> None:

@@ -20,6 +20,7 @@ import pytest
 from probes import schema
 from probes.ebpf import attacher, bpfcall, loader
 from probes.ebpf.loader import SLOTS
+from tests.waiting import HANGS_S
 
 pytestmark = pytest.mark.ebpf
 
@@ -119,7 +120,7 @@ def test_every_watched_thread_is_counted_and_nobody_who_has_gone(probed: Probed)
         "40 threads and 40 children went"
     )
 
-    family.communicate("\n" * 8, timeout=60)
+    family.communicate("\n" * 8, timeout=HANGS_S)
     assert set(probed.slots()) == {asked}
 
 

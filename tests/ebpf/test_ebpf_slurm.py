@@ -29,7 +29,7 @@ from tests.rootless_support import as_nobody, environment
 from tests.scraping import families, free_port
 from tests.serving import Daemon, marks_go_on, serving
 from tests.slurm import Slurm, Told, cluster
-from tests.waiting import wait_until
+from tests.waiting import HANGS_S, wait_until
 
 pytestmark = [pytest.mark.ebpf, pytest.mark.long, pytest.mark.xdist_group("slurm"), pytest.mark.timeout(300)]
 _SYSTEMS = 65534  # nobody's number: Slurm starts no job of a user whom the machine does not know
@@ -185,7 +185,7 @@ def test_a_recorder_within_each_task_sees_its_rank_and_one_around_srun_says_that
             wait_until(partial(_grown, log, before + 2), "both tasks", every=0.2)
             time.sleep(2)  # so long they make calls
             stop.touch()
-            _, errors = process.communicate(timeout=60)
+            _, errors = process.communicate(timeout=HANGS_S)
             assert process.returncode == 0, errors
             assert ("slurmstepd" in errors) == (name == "around")
     for rank in (0, 1):

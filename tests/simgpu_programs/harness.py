@@ -18,6 +18,7 @@ import pytest
 
 import gputop.simgpu
 from gputop.simgpu import ProcessLog, environment, read_log
+from tests.waiting import HANGS_S
 
 HERE = Path(__file__).resolve().parent
 #: A program that has the driver alone; `kernel` and `launch` are all it needs of it.
@@ -77,7 +78,7 @@ class Bench:
     def run(self, body: str, **env: str) -> Any:
         """Runs such a program and returns what it printed as JSON."""
         process = self.start(body, **env)
-        out, _ = process.communicate(timeout=60)
+        out, _ = process.communicate(timeout=HANGS_S)
         assert process.returncode == 0
         return json.loads(out) if out.strip() else None
 
