@@ -9,9 +9,10 @@ from __future__ import annotations
 import json
 import os
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any, Final
 
 from probes.activities import activity_samples, unknown_rows
@@ -123,8 +124,11 @@ class Annotations:
         if unsent:
             self._refuse(f"process {pid} could not send while the queue was full", min(unsent, _MOST_UNSENT))
         if target != pid:
-            target = procfs.numbered_by(pid, target)
-        if target != pid and uid not in (_ROOT, _owner(target)):
+            try:
+                target = procfs.numbered_by(pid, target)
+            except OSError:
+                return "a process names another one's ranges, and has ended before its message was read"
+        if target != pid and uid not in (_ROOT, self._owner(target)):
             return f"user {uid} names ranges of a process that is not its own"
         numbered, thread = thread, self._thread(target, thread)
         return self._act(acts[0], _Open(name, now, target, numbered, thread, uid))
@@ -140,6 +144,12 @@ class Annotations:
         with suppress(OSError):
             known |= procfs.thread_numbers(pid)
         return known.get(numbered, numbered)
+
+    def _owner(self, pid: int) -> int:
+        """The user of a process; where it has ended that of its open ranges, -1 without any."""
+        with suppress(OSError):
+            return os.stat(f"/proc/{pid}").st_uid
+        return next((one.uid for one in self._open.get(pid, ())), -1)
 
     def _act(self, act: str, one: _Open) -> str:
         if act == "mark":
@@ -166,17 +176,25 @@ class Annotations:
         else:
             self._refuse("more ranges end at once than are kept")
 
-    def at_mark(self, mark_ns: int, watched: Collection[int], *, last: bool = False) -> Iterator[Sample]:
+    def at_mark(
+        self,
+        mark_ns: int,
+        watched: Collection[int],
+        ended: Mapping[int, int] = MappingProxyType({}),
+        *,
+        last: bool = False,
+    ) -> Iterator[Sample]:
         """The ranges that have ended since the mark before.
 
         Args:
             mark_ns: When.
-            watched: Processes, also those that have just ended. A range of a whole process covers its
-                descendants, too.
+            watched: Processes that live. A range of a whole process covers its descendants, too.
+            ended: Watched processes that have ended since the mark before, with their parents.
             last: No more will come: open ranges end here.
         """
         with self._lock:
-            rows, refused = self._since_mark(mark_ns, watched, last=last), self._newly_refused(last=last)
+            rows = self._since_mark(mark_ns, watched, ended, last=last)
+            refused = self._newly_refused(last=last)
         self._rows = (len(rows), min((one.begin for one, _end, _pid in rows), default=0))
         if rows:
             yield from _samples(rows, mark_ns)
@@ -184,15 +202,16 @@ class Annotations:
             yield Sample(PROBLEM, mark_ns, {"text": f"{why}: {count} annotations are left out"})
 
     def _since_mark(
-        self, mark_ns: int, watched: Collection[int], *, last: bool
+        self, mark_ns: int, watched: Collection[int], ended: Mapping[int, int], *, last: bool
     ) -> list[tuple[_Open, int, int]]:
         """(range, end, process that it covers)."""
+        every = {*watched, *ended}
         for pid, open_ranges in list(self._open.items()):
-            if last or (pid not in watched and not os.path.exists(f"/proc/{pid}")):
+            if last or (pid not in every and not os.path.exists(f"/proc/{pid}")):
                 del self._open[pid]
                 for one in reversed(open_ranges):
                     self._finish(one, mark_ns)
-        self._join(watched)
+        self._join(every, ended)
         rows = [(one, end, pid) for one, end in self._done for pid in sorted(one.members)[:_MOST_MEMBERS]]
         self._done = []
         return rows
@@ -210,7 +229,7 @@ class Annotations:
         """How many rows the newest mark had, and when the first of them began."""
         return self._rows
 
-    def _join(self, watched: Collection[int]) -> None:
+    def _join(self, watched: Collection[int], ended: Mapping[int, int]) -> None:
         """Finds the watched processes that ranges are about."""
         every = [*(one for rows in self._open.values() for one in rows), *(one for one, _end in self._done)]
         others = set()
@@ -229,7 +248,7 @@ class Annotations:
                 if at in below:
                     below[at].add(pid)
                 if at not in parents:
-                    parents[at] = procfs.parent(at)
+                    parents[at] = ended[at] if at in ended else procfs.parent(at)
                 at, depth = parents[at], depth + 1
         for one in every:
             if one.thread < 0:
@@ -248,13 +267,6 @@ def _samples(rows: list[tuple[_Open, int, int]], mark_ns: int) -> Iterator[Sampl
         table["pid"][place], table["tid"][place] = pid, one.thread
         table["what"][place], table["name"][place] = 1 if one.thread >= 0 else 2, numbers[one.name]
     yield from activity_samples(table, texts, mark_ns)
-
-
-def _owner(pid: int) -> int:
-    """The user of a process; -1 where it has ended."""
-    with suppress(OSError):
-        return os.stat(f"/proc/{pid}").st_uid
-    return -1
 
 
 def message(act: str, name: str, **more: Any) -> bytes:

@@ -304,8 +304,7 @@ class LiveSource:
         """Ranges that came over the socket."""
         if self._annotations is not None:
             self._annotations.read_now()  # all that ended processes sent
-            alive = frozenset(self._roster.alive())
-            yield from self._named.at_mark(mark_ns, alive | self._roster.ended, last=last)
+            yield from self._named.at_mark(mark_ns, self._roster.alive(), self._roster.ended, last=last)
         self._roster.ended.clear()
 
     def _drain(self) -> Iterator[Item]:

@@ -295,12 +295,15 @@ def thread_numbers(pid: int) -> dict[int, int]:
 def numbered_by(pid: int, number: int) -> int:
     """The number here of a process that ``pid`` numbers otherwise, in a container: itself or one above it.
 
-    ``number`` where both have one namespace, where ``pid`` has ended, and where it means no such process.
+    ``number`` where both have one namespace, and where it means no such process.
+
+    Raises:
+        OSError: ``pid`` has ended, so that its namespace is not known.
     """
+    space, at = os.readlink(f"/proc/{pid}/ns/pid"), pid
+    if space == os.readlink("/proc/self/ns/pid"):
+        return number
     with contextlib.suppress(OSError):
-        space, at = os.readlink(f"/proc/{pid}/ns/pid"), pid
-        if space == os.readlink("/proc/self/ns/pid"):
-            return number
         for _ in range(_MOST_ABOVE):
             if at <= 0 or os.readlink(f"/proc/{at}/ns/pid") != space:
                 break

@@ -41,7 +41,7 @@ class Roster:
 
     def __init__(self) -> None:
         self.births = 0  # count of processes and programs that have begun, of those that are watched
-        self.ended: set[int] = set()  # processes that have ended; their consumer clears it
+        self.ended: dict[int, int] = {}  # processes that have ended, with parents; their consumer clears it
         self._seen_from_ns = 0.0
         self._alive: dict[int, dict[str, Any]] = {}  # pid -> its facts
         self.names: dict[int, str] = {}  # tid -> name
@@ -145,14 +145,15 @@ class Roster:
         }
 
     def _ended(self, pid: int, now: int, code: int) -> Iterator[Sample]:
-        self.ended.add(pid)
         called = pid in self._callers
         self._callers.discard(pid)
         if called:
             self._past_callers[pid] = None
             if len(self._past_callers) > MOST_NAMES:
                 del self._past_callers[next(iter(self._past_callers))]
-        if self._alive.pop(pid, None) is not None:
+        facts = self._alive.pop(pid, None)
+        self.ended[pid] = int(facts["parent_pid"]) if facts is not None else 0
+        if facts is not None:
             data = {"pid": pid, "watched": True, "exited_ns": now, "exit_code": code, "called": called}
             yield Sample(PROCESS, now, data)
         if pid in self._added:

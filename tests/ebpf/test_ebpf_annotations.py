@@ -87,6 +87,20 @@ def test_a_shell_names_a_range_around_the_programs_that_it_starts(tmp_path: Path
     assert "task 7/epoch #/step/log" in paths(evidence)
 
 
+ONE_CALL = "from cuda import Cuda; c = Cuda(); c.Memset(c.malloc(64), 0, 64)"
+
+
+def test_a_shells_range_covers_programs_that_live_between_two_marks(tmp_path: Path) -> None:
+    gputop = f"{shlex.quote(sys.executable)} -m gputop annotate"
+    brief = "; ".join([f"{shlex.quote(sys.executable)} -c {shlex.quote(ONE_CALL)}"] * 6)
+    run = Workshop(tmp_path).record("sh", "-c", f"{gputop} begin job; {brief}; {gputop} end job", flags=FLAGS)
+    evidence, said = evidence_of(run.path)
+    assert said == []
+    called = {int(one) for one in evidence.calls["pid"]}
+    assert len(called) == 6
+    assert called <= {int(one) for one in evidence.activities.of("span")["pid"]}
+
+
 @pytest.mark.parametrize("by", ["callbacks", "shell"])
 def test_the_live_screen_names_the_range_in_which_a_thread_keeps_the_gpu_idle(
     tmp_path: Path, by: str

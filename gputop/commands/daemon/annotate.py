@@ -18,7 +18,7 @@ from probes.inside.annotations import LONGEST_NAME, message
 
 _ACTS = ("begin", "end", "mark")
 _FULL_S = 0.25  # longest wait for a full queue, which is read within some ms
-_READ_S, _POLL_S = 0.25, 0.005
+_READ_S, _POLL_S = 2.0, 0.005  # where gputop waits for a CPU
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
