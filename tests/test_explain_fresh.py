@@ -13,6 +13,7 @@ import pytest
 
 from gputop.analysis.answer.picture import BUSY, PROVED, Lanes
 from gputop.analysis.answer.report import Report
+from gputop.analysis.answer.wording import saved_of_step
 from gputop.analysis.chains.analysis import analyse
 from gputop.analysis.findings import step_findings
 from gputop.analysis.incremental import Fresh, explained
@@ -74,6 +75,33 @@ def looked(
         elif seconds >= whole_s:
             fresh.consume(explained(window))
             begun = True
+
+
+@pytest.mark.parametrize("left_s", [0.5, 1, 2.3, 4])
+@pytest.mark.parametrize("idle_ms", [3, 8])
+def test_in_a_window_that_becomes_shorter_a_fix_saves_no_more_than_its_idle_time(
+    left_s: float, idle_ms: int
+) -> None:
+    """Of a step it saves as much as before: only there are fewer of them."""
+    window, fresh = Window(items.HEADER), Fresh()
+    short = Window(items.HEADER, length_ns=int(left_s * SECOND))  # as of a rate at which no more is kept
+    for item in session(busy_then_idle(0, SECONDS, idle_ms)):
+        window.feed(item)
+        short.feed(item)
+    whole = fresh.consume(explained(window)).report
+    looked_at = fresh.look(short)
+    assert looked_at is not None
+    report = looked_at.report
+    (was,), (now,) = whole.findings, report.findings
+    assert was.gain.ns > now.gain.ns
+    assert now.gain.ns <= report.idle.upper
+    assert whole.steps is not None
+    assert report.steps is not None
+    assert report.steps.count == pytest.approx(left_s * 1000 / STEP_MS, rel=0.05, abs=2)
+    before, after = (saved_of_step(one, of) for one, of in ((was, whole), (now, report)))
+    assert before is not None
+    assert after is not None
+    assert after[0] == pytest.approx(before[0], rel=0.02)
 
 
 @pytest.mark.parametrize(("rarer", "holes"), [(1, True), (4, False)])

@@ -206,6 +206,7 @@ def _entries(
             {kind: max(loss.middle, 1.0)},
             usual,
             alone,
+            gone_ns=finding.gain.work_ns if finding is not None and one.gaps else 0,
             settled=settled and finding is not None,
         )
         key = one.cause.number, "idle", one.pid

@@ -18,7 +18,7 @@ from gputop.analysis.causes.host_causes import OTHER_WORK
 from gputop.analysis.causes.launch_sites import after_launch, own_short
 from gputop.analysis.chains.attribution_context import BIG_COPY, AttributionContext
 from gputop.analysis.chains.chain import State
-from gputop.analysis.estimates.whatif import LEAST_MARGIN, MARGIN, DeviceWork, Loop, Removal, bound
+from gputop.analysis.estimates.whatif import MARGIN, DeviceWork, Loop, Removal, bound
 from gputop.analysis.evidence.api_classes import H2D, Group
 from gputop.analysis.evidence.columns import Ints, Mask, among, covered, distinct, length, subtract, union
 from gputop.analysis.findings.findings import Outcome
@@ -136,13 +136,13 @@ def with_gains(scene: AttributionContext, outcome: Outcome, replays: Replays) ->
             gone, length_ns = replays.removal(place), _length(scene, claim)
             won = _most_won(scene, claim, loop, [gone])
             gain = int(won * length_ns) + _beside(scene, claim, won)
+            work = int(loop.done_for([gone]) * length_ns / max(loop.high - loop.low, 1))
             if outcome.claims[place][0].short == "launch" and (where := launch_place(claim)) and where.loop:
                 # the advice removes all of that function, with its kernels
-                gain = int(where.host_ns * (1 + MARGIN))
+                gain = work = int(where.host_ns * (1 + MARGIN))
             gain = min(gain, _span(scene, claim).span_ns)
-            work = loop.done_for([gone]) * length_ns / max(loop.high - loop.low, 1)
-            why = _because(outcome.claims[place][0], finding, gain, int(work))
-            finding = replace(finding, gain=Gain(gain, why))
+            why = _because(outcome.claims[place][0], finding, gain, work)
+            finding = replace(finding, gain=Gain(gain, why, work))
         else:
             finding = replace(finding, gain=_at_most(scene, finding, claim, replays.removal(place)))
         result.append(finding)
@@ -178,7 +178,7 @@ def _most_won(scene: AttributionContext, claim: CauseMatch, loop: Loop, gone: Se
     most = bound(loop.whole_ns, loop.without(gone), loop.busy_without(gone), queued)
     # time in which the GPU certainly works stays, but for the work of the removed calls
     stays = span.pending_ns / max(span.span_ns, 1) - loop.done_for(gone) / part
-    return min(most / part, 1 + LEAST_MARGIN - max(stays, 0.0))
+    return min(most / part, 1 - max(stays, 0.0))
 
 
 def _span(scene: AttributionContext, claim: CauseMatch) -> DeviceTime:

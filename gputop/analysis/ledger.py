@@ -27,7 +27,6 @@ from gputop.analysis.answer.report import (
     DiagnosisKind,
     Event,
     Finding,
-    Gain,
     GpuSpan,
     Level,
     Range,
@@ -93,6 +92,7 @@ class Entry:
     # its gaps that stood alone in their part
     alone: Annotated[Sizes, Adds(gathered)] = field(default_factory=lambda: NO_SIZES)
     parts: Annotated[int, SUM] = 1  # number of parts with it
+    gone_ns: Annotated[int, SUM] = 0  # work of the GPU that its fix removes
     settled: Annotated[bool, EITHER] = False  # True if it is known to be a finding
 
     @property
@@ -154,7 +154,7 @@ class Entry:
             name_level=name,
             loss=self.loss,
             evidence=(text, *example.evidence),
-            gain=replace(example.gain, ns=self.gain_ns),
+            gain=replace(example.gain, ns=self.gain_ns, work_ns=self.gone_ns),
             gaps=self.gaps,
             per_step_ns=loss_ns(self.loss) // steps if steps and example.per_step_ns is not None else None,
         )
@@ -174,6 +174,7 @@ def entry_of(finding: Finding, kind: DiagnosisKind | None, at: tuple[int, int] =
         {finding.idle_level: middle},
         {finding.name_level: middle},
         {kind: max(middle, 1.0)},
+        gone_ns=finding.gain.work_ns,
         settled=True,
     )
 
@@ -276,16 +277,22 @@ def ranked(findings: Sequence[Finding]) -> list[int]:
 LEFT = "limited to the time that the savings above leave"
 
 
-def shared_out(findings: Sequence[Finding], span_ns: int) -> list[Finding]:
-    """Return ranked findings with gains limited so that they add up to at most the span."""
+def shared_out(findings: Sequence[Finding], span_ns: int, idle_ns: int) -> list[Finding]:
+    """Return ranked findings with gains limited so that they add up to at most the GPUs' time.
+
+    Those of idle time add up to at most the idle time, and the work of the GPU that goes with them.
+    """
     if not span_ns:
         return list(findings)
     made: list[Finding] = []
-    left = span_ns
     for one in findings:
-        ns = min(one.gain.ns, left)
-        left -= ns
-        made.append(replace(one, gain=Gain(ns, LEFT if made and ns < one.gain.ns else one.gain.because)))
+        gain, idle = one.gain, one.kind == "idle"
+        most = min(span_ns, idle_ns + gain.work_ns) if idle else span_ns
+        ns = min(gain.ns, most)
+        span_ns -= ns
+        idle_ns -= max(ns - gain.work_ns, 0) if idle else 0
+        because = LEFT if made and ns < gain.ns else gain.because
+        made.append(replace(one, gain=replace(gain, ns=ns, because=because)))
     return made
 
 
@@ -310,7 +317,8 @@ def report_of(
         if entry.example is not None
     ]
     found = [found[place] for place in ranked([finding for finding, _kind in found])]
-    findings = shared_out([finding for finding, _kind in found], span)
+    most_idle_ns = max(idle.upper, idle.estimate or 0)
+    findings = shared_out([finding for finding, _kind in found], span, most_idle_ns)
     chosen = [place for place, one in enumerate(findings) if pids is None or one.pid in pids]
     findings, kinds = [findings[place] for place in chosen], [found[place][1] for place in chosen]
     diagnosis = _diagnosis(ledger, findings, kinds, sum(event.ns for event in events), accounts)

@@ -285,10 +285,24 @@ def renewed(before: Before, now: Now) -> tuple[Report, bool]:
         no_requests_ns=sum(ns for (cause, _pid), ns in losses.items() if cause in NO_REQUESTS_ROWS),
         lost_events=now.scene.evidence.lost_events,
     )
-    report = report_of(ledger)
+    report = _of_its_steps(report_of(ledger), _steps_left(before, [*accounts.values()]))
     was, now_is = (one.diagnosis.kind if one.diagnosis else None for one in (before.report, report))
     apart = any(apart for _account, apart in found.values())
     return report, apart or (was is not now_is and report.span_ns > 0)
+
+
+def _steps_left(before: Before, accounts: list[Account]) -> int | None:
+    """The number of the known steps in a window that has become shorter; None in one that has not."""
+    steps, span = before.report.steps, sum(one.span_ns for one in accounts)
+    if steps is None or span >= before.report.span_ns:
+        return None
+    return max(steps.count * span // before.report.span_ns, 1)
+
+
+def _of_its_steps(report: Report, count: int | None) -> Report:
+    if count is None or report.steps is None:
+        return report
+    return replace(report, steps=replace(report.steps, count=count))
 
 
 def _entries(before: Before, findings: list[Finding]) -> dict[EntryKey, Entry]:
@@ -380,7 +394,7 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
     most = sum(one.bounds.upper for one in accounts)
     rows = {cause.number: row for row, cause in enumerate(CATALOGUE)}
     findings = []
-    for one in before.report.findings:
+    for one in _with_gains_of(before, accounts):
         key = (rows.get(one.cause, -1), one.pid)
         if one.kind != "idle" or not were.get(key):
             # a loss of a shorter stretch cannot be more than of the longer one
@@ -398,6 +412,19 @@ def _findings(before: Before, now: Now, accounts: list[Account]) -> list[Finding
             before.new[key] = found
             findings.append(_measured(found, now, key, int(losses[key])))
     return findings
+
+
+def _with_gains_of(before: Before, accounts: list[Account]) -> Iterator[Finding]:
+    """The findings of before, with the gains of so many steps as a shorter window has."""
+    count, known, span = _steps_left(before, accounts), before.report.steps, before.report.span_ns
+    for one in before.report.findings:
+        times = sum(account.span_ns for account in accounts) / max(span, 1)
+        if known is not None and count is not None and known.pid == one.pid:
+            times = count / known.count  # of a step it stays the same
+        gain = one.gain
+        if times < 1:
+            gain = replace(gain, ns=int(gain.ns * times), work_ns=int(gain.work_ns * times))
+        yield replace(one, gain=gain)
 
 
 def _scaled(finding: Finding, times: float, longer: float) -> Finding:

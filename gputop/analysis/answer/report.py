@@ -107,10 +107,12 @@ class Gain:
     Attributes:
         ns: The saving, after the changes of the findings before it.
         because: The reason if that is more than the loss, or less than without those changes; else "".
+        work_ns: Work of the GPU that goes as well: no more than this and the idle time can be saved.
     """
 
     ns: Annotated[int, MAX_GAIN]
     because: Annotated[str, Mark("gain_because")] = ""
+    work_ns: Annotated[int, HIDDEN] = 0
 
 
 @dataclass(frozen=True, slots=True)

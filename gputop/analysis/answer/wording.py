@@ -174,6 +174,8 @@ def saves_text(finding: Finding, report: Report) -> str:
     step = saved_of_step(finding, report)
     each = "" if step is None else f": {format_ns(step[0])} of each {format_ns(step[1])} step"
     because = f" ({finding.gain.because})" if finding.gain.because else ""
+    if not finding.gain.ns and because:
+        return f"saves nothing more{because}"
     joules = saved_joules(report, finding, finding.gain.ns)
     energy = f" ({format_joules(joules)})" if joules is not None else ""
     return f"saves up to {format_ns(finding.gain.ns)}{energy}{each}{because}"

@@ -82,11 +82,12 @@ def title(step: OneStep | None, report: Report | None) -> str:
     unlike = abs(step.length_ns - median_ns) > _UNLIKE * median_ns
     own = f" of {format_ns(step.length_ns)}" if unlike else ""
     known = report is not None and steps is not None and steps.pid == step.pid
+    count = steps.count if known and steps is not None else step.count
     joules = step_joules(report) if known and report is not None else None
     energy = f", {format_joules(joules)}" if joules is not None else ""
     together = steps.together if known and steps is not None else 1
     unclear = f", {together} may be one" if together > 1 else ""
-    return f"step{own}: median {format_ns(median_ns)} of {format_count(step.count)}{mean}{energy}{unclear}"
+    return f"step{own}: median {format_ns(median_ns)} of {format_count(count)}{mean}{energy}{unclear}"
 
 
 def waterfall_lines(
