@@ -289,14 +289,36 @@ def test_many_gpus_have_their_bars_and_those_without_room_are_counted(count: int
             assert {line_width(line) for line in lines} == {width}
             drawn = "".join(map(plain, lines))
             hidden = int(drawn.partition(" +")[2].split()[0]) if " +" in drawn else 0
-            assert drawn.count("▐") + hidden == count
+            assert len(re.findall(r"GPU ?\d+ ", drawn)) + hidden == count
+            assert drawn.count("▐") in (0, count), "bars of some would hide the figures of others"
     assert all("GPUs" not in line for line in text(why, 200, 9))
 
 
+@pytest.mark.parametrize(("width", "figures"), [(80, 3), (92, 4), (120, 8), (250, 8)])
+def test_figures_of_all_gpus_come_before_bars_of_a_few(width: int, figures: int) -> None:
+    """At 80 columns one bar stood where four figures fit, at 120 four bars and ``+4 GPUs``."""
+    findings = made.finding(), made.finding("C30")
+    why = told(made.explained(*findings, gpus=many(8).gpus))
+    drawn = " ".join(text(why, width, 3 if width < 100 else 5)[: 1 if width < 100 else 3])
+    assert len(re.findall(r"GPU\d [\d–]+ %", drawn)) == figures
+    assert ("▐" in drawn) == (width == 250)
+    assert f"+{8 - figures} GPUs" in drawn or figures == 8
+
+
+def test_gpus_of_unknown_number_have_short_names_beside_others() -> None:
+    report = many(4)
+    spans = [replace(gpu, label=f"an unknown device of process {23_240 + n}") if n > 1 else gpu
+             for n, gpu in enumerate(report.gpus)]  # fmt: skip
+    why = told(made.explained(made.finding(), gpus=tuple(spans)))
+    drawn = " ".join(text(why, 118, 5))
+    assert all(name in drawn for name in ("GPU0", "GPU1", "GPU of 23242", "GPU of 23243"))
+    assert "GPUs" not in drawn
+
+
 def test_of_gpus_without_room_those_that_are_idle_most_are_shown() -> None:
-    lines = text(told(made.explained(made.finding(), gpus=many(8).gpus)), 60, 5)[1:3]
-    assert "GPU7 83–84 %" in lines[1]
-    assert lines[1].rstrip().endswith("+4 GPUs")
+    lines = text(told(made.explained(made.finding(), gpus=many(12, 2_000).gpus)), 60, 5)[1:3]
+    assert "GPU11 75–76 %" in lines[1]
+    assert lines[1].rstrip().endswith("+6 GPUs")
     assert all(" 0 48" not in line for line in lines)
 
 

@@ -6,11 +6,12 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from gputop.format import NS_PER_S, fit
+from gputop.format import NS_PER_S, fit, width_of
 from gputop.ui.model.look import Glyphs, Line, Span, fit_line, merged, plain
 
 T = TypeVar("T")
 FAR_NS = 5 * NS_PER_S  # a jump between two frames, after which rows need not keep their places
+_STAYS_NS = 30 * NS_PER_S  # an empty column, and the room of a longer text, stay so long: nothing jumps
 GAP = 1
 _THREE_DIGITS, _MOST_DIGITS = 1_000, 100_000  # between them a percentage has four or five digits
 
@@ -41,6 +42,7 @@ class Column(Generic[T]):
     keep: int = 5  # the lowest ones are left out first
     grow: int = 0  # the largest width
     whole: bool = False  # True to grow to that width or not at all
+    shortens: bool = False  # True if its texts have short forms: it grows after the others
     descending: bool = True  # True to sort largest first by default
     # returns whether a row has a value; without any the column is left out. None: all have
     has: Callable[[T], bool] | None = None
@@ -50,16 +52,6 @@ class Column(Generic[T]):
 def needed(columns: Sequence[Column[T]], rows: Sequence[T]) -> list[Column[T]]:
     """Return the columns for which any row has a value."""
     return [column for column in columns if column.has is None or any(map(column.has, rows))]
-
-
-def _has(column: Column[T], rows: Sequence[T], had: set[str]) -> bool:
-    """True if any row has or had a value: columns stay, so that nothing jumps."""
-    if column.has is None or column.key in had:
-        return True
-    if any(map(column.has, rows)):
-        had.add(column.key)
-        return True
-    return False
 
 
 def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
@@ -72,7 +64,11 @@ def _fitting(columns: Sequence[Column[T]], width: int) -> list[Column[T]]:
 
 
 def choose_columns(
-    columns: Sequence[Column[T]], width: int, *, picked: bool = False
+    columns: Sequence[Column[T]],
+    width: int,
+    *,
+    picked: bool = False,
+    wanted: Callable[[Column[T]], int] = lambda column: column.grow,
 ) -> list[tuple[Column[T], int]]:
     """Return the columns that fit, with their widths.
 
@@ -80,6 +76,8 @@ def choose_columns(
         columns: All columns in their order.
         width: The width for them and their gaps.
         picked: True to ignore ``instead``: the user chose the columns, or names show a tree.
+        wanted: Returns the width of the longest text of a column that can grow. What a column has more than
+            that is for others.
     """
     shown = _fitting(columns, width)
     for column in columns if len(shown) < len(columns) and not picked else ():
@@ -88,16 +86,24 @@ def choose_columns(
             shown = without if column in without else _fitting([c for c in columns if c is not column], width)
     spare = width - sum(column.width + GAP for column in shown) + GAP
     widths = {column.key: min(column.width, width) for column in shown}
+    more = {c.key: min(wanted(c), c.grow) - c.width for c in shown if c.grow > c.width}
+    growing = [column for column in shown if more.get(column.key, 0) > 0]
+    for column in shown:  # shorter texts give way to longer ones
+        if (less := -more.get(column.key, 0)) > 0 and spare < sum(more[one.key] for one in growing):
+            widths[column.key] -= less
+            spare += less
     # smallest demand first, whose rest is for the others
-    growing = sorted((c for c in shown if c.grow > c.width), key=lambda column: column.grow - column.width)
+    growing.sort(key=lambda column: (column.shortens, more[column.key]))
     for place, column in enumerate(growing):
-        wanted, room = column.grow - column.width, max(spare, 0)
+        room = max(spare, 0)
         if column.whole:
-            more = wanted if wanted <= room else 0
+            gained = column.grow - column.width
+            gained = gained if gained <= room else 0
         else:
-            more = min(wanted, room // (len(growing) - place))
-        widths[column.key] += more
-        spare -= more
+            sharing = sum(one.shortens == column.shortens for one in growing[place:])
+            gained = min(more[column.key], room // sharing)
+        widths[column.key] += gained
+        spare -= gained
     return [(column, widths[column.key]) for column in shown]
 
 
@@ -144,7 +150,8 @@ class Table(Generic[T]):
         self._shown_ns = 0  # the time of the last frame
         self._spans: list[tuple[int, int, Column[T]]] = []
         self.chosen = False  # True if the user put the cursor on its row
-        self._had: set[str] = set()  # keys of columns for which any row had a value
+        self._had: dict[str, int] = {}  # by column, when a row had a value
+        self._longest: dict[str, tuple[int, int]] = {}  # by column, the width of a text, and when
         self._picked = False  # True if the user chose the columns: empty ones are shown, too
         self.sort_by(sort_key)
 
@@ -299,11 +306,17 @@ class Table(Generic[T]):
         """
         lead = 1  # the column of the cursor sign
         there = self._there()
-        chosen = choose_columns(there, width - lead, picked=self._picked or bool(context.leads))
+        visible = self.rows[top : top + count]
+        chosen = choose_columns(
+            there,
+            width - lead,
+            picked=self._picked or bool(context.leads),
+            wanted=lambda column: self._wanted(column, visible, context),
+        )
         self._spans = self._place(chosen, lead)
         out = [self._heading(chosen, context.glyphs, lead, width)]
         glyphs = context.glyphs
-        for row in self.rows[top : top + count]:
+        for row in visible:
             selected = (focused or mark) and self._key(row) == self.selected
             token = row_token(row)
             suffix = ("+select" if focused else "+mark") if selected else ""
@@ -319,7 +332,28 @@ class Table(Generic[T]):
         """Return the columns to show, whether they fit or not."""
         if self._picked:
             return self.columns
-        return [column for column in self.columns if _has(column, self.rows, self._had)]
+        return [column for column in self.columns if self._has(column)]
+
+    def _has(self, column: Column[T]) -> bool:
+        """True if any row has a value, or had one a short while ago."""
+        if column.has is None:
+            return True
+        if any(map(column.has, self.rows)):
+            self._had[column.key] = self._shown_ns
+        return column.key in self._had and self._stays(self._had[column.key])
+
+    def _stays(self, since_ns: int) -> bool:
+        return self.reading or abs(self._shown_ns - since_ns) < _STAYS_NS
+
+    def _wanted(self, column: Column[T], rows: Sequence[T], context: Context) -> int:
+        """Return the width of a column's longest text: at once if it grows, later if it shrinks."""
+        texts = (column.cell(row, context, column.grow)[0].rstrip() for row in rows)
+        width = max([len(column.title), *map(width_of, texts)])
+        before, since_ns = self._longest.get(column.key, (0, 0))
+        if width < before and self._stays(since_ns):
+            return before
+        self._longest[column.key] = width, self._shown_ns
+        return width
 
     def _place(self, chosen: list[tuple[Column[T], int]], lead: int) -> list[tuple[int, int, Column[T]]]:
         spans, x = [], lead

@@ -173,7 +173,9 @@ def idle_bar(gpu: GpuIdle, width: int, glyphs: Glyphs, *, calm: bool = False) ->
 
 def _name(gpu: GpuIdle, count: int) -> str:
     """Return the GPU's name, shorter with many GPUs; not just the number, which could be a cause's."""
-    return gpu.label if count <= 2 else gpu.label.replace("GPU ", "GPU", 1)
+    if count <= 2:
+        return gpu.label
+    return gpu.label.replace("GPU ", "GPU", 1).replace("an unknown device of process ", "GPU of ", 1)
 
 
 def _gpu_text(gpu: GpuIdle, count: int, glyphs: Glyphs) -> str:
@@ -192,10 +194,18 @@ def _cell_least(gpus: Sequence[GpuIdle]) -> int:
     return max(width_of(_name(gpu, count)) for gpu in gpus) + text_width + _LEAST_BAR + 4
 
 
+def _cell_barless(gpus: Sequence[GpuIdle], glyphs: Glyphs) -> int:
+    """Return the columns of a GPU without its bar, with a gap."""
+    count = len(gpus)
+    return max(width_of(f" {_name(gpu, count)} {_gpu_text(gpu, count, glyphs)}") for gpu in gpus) + 1
+
+
 def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) -> list[Line]:
-    """Return the GPUs side by side; without room for all, the most idle ones."""
+    """Return the GPUs side by side; without room for all bars figures only, and of these the most idle."""
     gpus, count = list(why.gpus), len(why.gpus)
     least = _cell_least(gpus)
+    barred = count == 1 or count <= max(width // least, 1) * rows
+    least = least if barred else _cell_barless(gpus, glyphs)
     across = max(min(width // least, count), 1)
     rows = max(min(rows, -(-count // across)), 1)
     hidden = max(count - across * rows, 0)
@@ -205,15 +215,17 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
         kept = sorted(range(count), key=lambda place: -gpus[place].high)[: across * rows]
         gpus = [gpus[place] for place in sorted(kept)]
     more = f" +{hidden_text(hidden, [gpu.label for gpu in why.gpus])}" if hidden else ""
-    key = _legend(gpus, glyphs) if legend and not more else []
+    key = _legend(gpus, glyphs) if legend and barred and not more else []
     if line_width(key) + least * across > width - _LEAST_BAR:
         key = []
-    room = (width - max(line_width(key), len(more))) // across
+    room = (width - max(line_width(key), len(more))) // across if barred else least
     lines: list[Line] = []
     for at in range(0, len(gpus), across):
         part = gpus[at : at + across]
         tail = [(more, "more")] if more and at + across >= len(gpus) else key if not at else []
-        spans = [span for gpu in part for span in _gpu_cell(gpu, room, count, glyphs, calm=why.calm)]
+        spans = [
+            span for gpu in part for span in _gpu_cell(gpu, room, count, glyphs, calm=why.calm, barred=barred)
+        ]
         lines.append(merged([*spans, *tail]))
     return lines
 
@@ -224,13 +236,14 @@ def hidden_text(hidden: int, labels: Sequence[str]) -> str:
     return f"{hidden} {noun}{'s' if hidden > 1 else ''}"
 
 
-def _gpu_cell(gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool) -> list[Span]:
+def _gpu_cell(
+    gpu: GpuIdle, width: int, count: int, glyphs: Glyphs, *, calm: bool, barred: bool
+) -> list[Span]:
     name = f" {glyphs.shown(_name(gpu, count))} "
     share = f"{_gpu_text(gpu, count, glyphs)} "
-    bar = min(width - width_of(name) - width_of(share), _MOST_BAR + 2)
-    if count > 2:  # bars of many stand under each other
+    if count > 2 and barred:  # bars of many stand under each other
         share = fit(share, max(10, width_of(share)), right=False)
-        bar = min(width - width_of(name) - width_of(share), _MOST_BAR + 2)
+    bar = min(width - width_of(name) - width_of(share), _MOST_BAR + 2) if barred else 0
     token = "unknown" if gpu.unestimated else "dim" if calm else "value"
     cells = [(name, "head"), (share, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
     return list(glyphs.line(cells, width))

@@ -56,6 +56,7 @@ WAITING_UNTRACED = (
 )
 
 
+_INTERPRETERS = ("python", "pypy")
 _OUTPUT_LINES = 12  # of a command that ended without a CUDA call
 
 
@@ -163,12 +164,19 @@ def _scheduled(
 
 
 def _command(row: ProcessRow, context: Context, width: int) -> Span:
-    """Return the command line without the program's folder; the name if it is unknown (--private)."""
+    """Return the command line without the program's folder; the name if it is unknown (--private).
+
+    Without room the script's folder goes, then the interpreter: ``train.py --epochs 90``.
+    """
     program, space, rest = row.command.partition(" ")
-    text = program.rpartition("/")[2] + space + rest if program else f"[{row.name}]" if row.name else ""
-    if width_of(text) > width and rest.startswith("/"):  # without the script's folder, too
+    name = program.rpartition("/")[2]
+    text = name + space + rest if program else f"[{row.name}]" if row.name else ""
+    if width_of(text) > width and not rest.startswith("-"):
         script, blank, words = rest.partition(" ")
-        text = program.rpartition("/")[2] + space + script.rpartition("/")[2] + blank + words
+        rest = script.rpartition("/")[2] + blank + words
+        text = name + space + rest
+        if width_of(text) > width and name.startswith(_INTERPRETERS) and script:
+            text = rest
     return context.glyphs.shown(text), "dim"
 
 
@@ -247,8 +255,8 @@ COLUMNS: tuple[Column[ProcessRow], ...] = (
     _figure("bandwidth", "GMBW%", 5, lambda r: r.memory_percent, format_percent, keep=51),
     _figure("memory", "GPU MEM", 7, lambda r: r.gpu_memory_bytes, format_bytes, keep=58),
     Column("calls", "CALLS/s", 7, _calls, lambda r: r.calls_per_second, keep=80),
-    Column("api", "TOP CALL", 11, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
-           lambda r: r.top_api.lower(), right=False, keep=70, grow=28, descending=False),
+    Column("api", "TOP CALL", 12, _of_top(lambda r, w: escape_text(short_api(r.top_api, w))),
+           lambda r: r.top_api.lower(), right=False, keep=70, grow=28, shortens=True, descending=False),
     Column("time", "TIME/s", 6, _of_top(lambda r, w: format_ns(r.top_api_ns_per_second)),
            lambda r: r.top_api_ns_per_second, keep=20),
     Column("p99", "p99", 6, _of_top(lambda r, w: format_ns(r.top_api_p99_ns)), lambda r: r.top_api_p99_ns,
