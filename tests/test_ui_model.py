@@ -37,6 +37,7 @@ from gputop.ui.panes.key_line import Keys
 from gputop.ui.panes.pane import Pane
 from gputop.ui.panes.small_panes import Banner
 from gputop.ui.run import NO_TERMINAL
+from probes.proc import late_attach
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests.screen_support import Shown, feed_frame, running, text_of
@@ -127,6 +128,11 @@ ROOTLESS = (
 )
 
 
+def late_text(pid: int) -> str:
+    """What is reported of a process that ran before."""
+    return str(late_attach._problem(pid, 0, late_attach._sentence(pid)).data["text"])
+
+
 def banner(width: int, height: int, *problems: str) -> str:
     """The lines of the banner, joined."""
     screen = Shown(fake.frame(3, problems=problems), size=(width, height))
@@ -154,6 +160,33 @@ def test_a_banner_for_which_there_is_no_room_is_cut_and_names_the_key() -> None:
     assert banner(80, 19, ROOTLESS).endswith("… [!] full text")
     assert banner(80, 24, "why " * 99).endswith("… [!] full text")
     assert banner(80, 24, "short") == "▲ short"
+
+
+def test_processes_that_ran_before_have_one_line_and_soon_none() -> None:
+    """They once had two lines of the screen all day: a thread that never wakes up is never known."""
+    late = late_attach.merged([late_text(pid) for pid in range(401, 413)])
+    assert len(late) == 1
+    early, after = (fake.frame(3, problems=late, start_ns=(100 - ago) * fake.S) for ago in (20, 61))
+    for size in ((80, 24), (120, 40), (200, 50)):
+        line = told(Shown(early, size=size))
+        assert line.startswith("▲ 12 processes ran before gputop: their threads appear with"), size
+        assert len(line) < size[0]
+        screen = Shown(after, size=size)
+        assert told(screen) == ""
+        assert "1 problem [!]" in screen.text(*size) or size[0] == 80
+        assert f"▲ {ROOTLESS}" in told(Shown(replace(early, problems=(*late, ROOTLESS)), size=size))
+    page = Shown(after, "exclamation_mark").text(120, 40)
+    assert "(401, 402, 403, 404, 405, 406 and 6 more)" in " ".join(page.split())
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_what_is_unknown_of_processes_that_ran_before_is_one_sentence(count: int) -> None:
+    texts = ["lost the futex tracepoint", *(late_text(pid) for pid in range(10, 10 + count)), "third"]
+    found = late_attach.merged(texts)
+    assert [found[0], found[-1], len(found)] == [texts[0], "third", 3]
+    assert found[1].startswith("process 10 ran" if count == 1 else f"{count} processes ran")
+    assert late_attach.merged(found) == found
+    assert late_attach.merged(["lost"]) == ["lost"]
 
 
 @pytest.mark.slow

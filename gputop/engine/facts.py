@@ -10,6 +10,7 @@ from gputop.engine.calls.stack_table import Stacks
 from gputop.engine.fork_state import apart
 from gputop.engine.wallclock import WallClock
 from probes.known import Known
+from probes.proc.late_attach import merged
 from probes.samples import ClientData, ProcessData, process_data, sample_data, text_of
 from probes.shapes import Shapes
 from probes.source import APIS, CLIENT, FRAMES, GPUS, MARK, SHAPES, Sample
@@ -137,7 +138,7 @@ class Facts:
         data = sample_data(gpus, GPUS) if gpus is not None else None
         error = str((data or {}).get("error", ""))
         texts = [text_of(sample) for sample in self._known.problems.values()]
-        return (*filter(None, texts), *((f"NVML: {error}",) if error else ()))
+        return (*merged([*filter(None, texts)]), *((f"NVML: {error}",) if error else ()))
 
     def notes(self) -> tuple[str, ...]:
         """Return the newest notes, those about libraries last: each container may have its own."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
@@ -17,6 +17,12 @@ from probes.proc import procfs
 from probes.source import NOTE, PROBLEM, Sample
 
 _PAUSES = 20  # how much longer than a look the pause after it is
+_RAN = " ran before gputop: "
+_UNKNOWN = (
+    "threads appear with their first switch or CUDA call; "
+    "streams, pinned memory and device from before are unknown"
+)
+_SHOWN = 6  # numbers of processes
 
 
 class Latecomers:
@@ -56,10 +62,24 @@ class Latecomers:
 
 
 def _sentence(pid: int) -> str:
-    return (
-        f"process {pid} ran before gputop: its threads appear with their first switch or CUDA call; "
-        "streams, pinned memory and device from before are unknown"
-    )
+    return f"process {pid}{_RAN}its {_UNKNOWN}"
+
+
+def merged(texts: Sequence[str]) -> list[str]:
+    """Return problems with those of processes that ran before as one sentence, in the place of the first."""
+    found, late = list(texts), [text for text in texts if is_late(text)]
+    if len(late) < 2:
+        return found
+    pids = [text.split()[1] for text in late]
+    shown = ", ".join(pids[:_SHOWN]) + (f" and {len(pids) - _SHOWN} more" if len(pids) > _SHOWN else "")
+    first = found.index(late[0])
+    every = f"{len(late)} processes{_RAN}their {_UNKNOWN} ({shown})"
+    return [*found[:first], every, *(text for text in found[first:] if not is_late(text))]
+
+
+def is_late(text: str) -> bool:
+    """True for a sentence about processes that ran before gputop, a limit rather than a fault."""
+    return _RAN in text
 
 
 def _problem(pid: int, now_ns: int, text: str) -> Sample:

@@ -20,6 +20,9 @@ from gputop.playback.feed import Explained, RecordingState
 from gputop.ui.model.gpus.gpu_list import is_no_gpu_reason
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, spread, wrap
 from gputop.ui.model.process.call_table import shares_text
+from probes.proc.late_attach import is_late
+
+_LATE_NS = 60 * NS_PER_S  # after the start, processes that ran before have no banner any more
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,9 +121,10 @@ def _recording(state: RecordingState | None, width: int, glyphs: Glyphs) -> list
 def banner_lines(frame: Frame | None, status: Status, width: int, most: int, glyphs: Glyphs) -> list[Line]:
     """Return the failure or the first problem, in at most ``most`` lines.
 
-    A missing GPU is left out: the GPU pane shows it.
+    A missing GPU is left out: the GPU pane shows it. So are processes that ran before, after a while.
     """
-    problems = [one for one in frame.problems if frame.gpus or not is_no_gpu_reason(one)] if frame else []
+    problems = _of_banner(frame) if frame is not None else []
+    most = 1 if problems and is_late(problems[0]) and not status.failure else most
     if status.failure:
         text, style, others = f"{glyphs.exited} {escape_text(status.failure)}", "alert", 0
     elif problems:
@@ -140,6 +144,13 @@ def banner_lines(frame: Frame | None, status: Status, width: int, most: int, gly
         *(glyphs.line([(line, style)], width) for line in lines[:-1]),
         spread([(lines[-1], style)], [(hint, "key")], width),
     ]
+
+
+def _of_banner(frame: Frame) -> list[str]:
+    """Return the problems for the banner, limits that concern most sessions last."""
+    early = frame.time_ns - frame.start_ns < _LATE_NS
+    shown = [one for one in frame.problems if frame.gpus or not is_no_gpu_reason(one)]
+    return [one for one in shown if not is_late(one)] + [one for one in shown if early and is_late(one)]
 
 
 def calls_text(frame: Frame) -> str:
