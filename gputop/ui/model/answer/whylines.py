@@ -210,7 +210,8 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
     rows = max(min(rows, -(-count // across)), 1)
     hidden = max(count - across * rows, 0)
     if hidden:
-        across = max(min((width - 9) // least, count), 1)
+        counted = len(hidden_text(count, [gpu.label for gpu in gpus])) + 2
+        across = max(min((width - counted) // least, count), 1)
         hidden = max(count - across * rows, 0)
         kept = sorted(range(count), key=lambda place: -gpus[place].high)[: across * rows]
         gpus = [gpus[place] for place in sorted(kept)]
