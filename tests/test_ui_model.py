@@ -128,11 +128,6 @@ ROOTLESS = (
 )
 
 
-def late_text(pid: int) -> str:
-    """What is reported of a process that ran before."""
-    return str(late_attach._problem(pid, 0, late_attach._sentence(pid)).data["text"])
-
-
 def banner(width: int, height: int, *problems: str) -> str:
     """The lines of the banner, joined."""
     screen = Shown(fake.frame(3, problems=problems), size=(width, height))
@@ -164,7 +159,7 @@ def test_a_banner_for_which_there_is_no_room_is_cut_and_names_the_key() -> None:
 
 def test_processes_that_ran_before_have_one_line_and_soon_none() -> None:
     """They once had two lines of the screen all day: a thread that never wakes up is never known."""
-    late = late_attach.merged([late_text(pid) for pid in range(401, 413)])
+    late = late_attach.merged([late_attach.sentence(pid) for pid in range(401, 413)])
     assert len(late) == 1
     early, after = (fake.frame(3, problems=late, start_ns=(100 - ago) * fake.S) for ago in (20, 61))
     for size in ((80, 24), (120, 40), (200, 50)):
@@ -181,7 +176,7 @@ def test_processes_that_ran_before_have_one_line_and_soon_none() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_what_is_unknown_of_processes_that_ran_before_is_one_sentence(count: int) -> None:
-    texts = ["lost the futex tracepoint", *(late_text(pid) for pid in range(10, 10 + count)), "third"]
+    texts = ["lost the futex tracepoint", *(late_attach.sentence(pid) for pid in range(10, 10 + count)), "third"]
     found = late_attach.merged(texts)
     assert [found[0], found[-1], len(found)] == [texts[0], "third", 3]
     assert found[1].startswith("process 10 ran" if count == 1 else f"{count} processes ran")

@@ -50,7 +50,7 @@ class Latecomers:
             unknown = set(procfs.threads(pid)) - known
             if unknown and not reported:
                 self._uncertain[pid] = True
-                yield _problem(pid, now_ns, _sentence(pid))
+                yield _problem(pid, now_ns, sentence(pid))
             elif not unknown:
                 del self._uncertain[pid]
                 if reported:
@@ -61,7 +61,8 @@ class Latecomers:
         self._next_ns = now_ns + _PAUSES * (time.monotonic_ns() - begun)
 
 
-def _sentence(pid: int) -> str:
+def sentence(pid: int) -> str:
+    """Return what is unknown of a process that ran before gputop."""
     return f"process {pid}{_RAN}its {_UNKNOWN}"
 
 
