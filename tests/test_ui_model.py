@@ -176,7 +176,11 @@ def test_processes_that_ran_before_have_one_line_and_soon_none() -> None:
 
 @pytest.mark.parametrize("count", [1, 2, 7])
 def test_what_is_unknown_of_processes_that_ran_before_is_one_sentence(count: int) -> None:
-    texts = ["lost the futex tracepoint", *(late_attach.sentence(pid) for pid in range(10, 10 + count)), "third"]
+    texts = [
+        "lost the futex tracepoint",
+        *(late_attach.sentence(pid) for pid in range(10, 10 + count)),
+        "third",
+    ]
     found = late_attach.merged(texts)
     assert [found[0], found[-1], len(found)] == [texts[0], "third", 3]
     assert found[1].startswith("process 10 ran" if count == 1 else f"{count} processes ran")
