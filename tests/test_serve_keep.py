@@ -17,7 +17,8 @@ from gputop.analysis.window import Verdict
 from gputop.serve.daemon import Daemon
 from gputop.serve.flight_recorder import Keeper, KeepLimits
 from gputop.serve.triggers import ENDED, FINDING, REQUESTED, SLOW_STEP, Trigger, Triggers
-from probes.source import MARK, PROCESS, Sample
+from probes.samples import sample_data
+from probes.source import MARK, MARKER, PROCESS, Sample
 from replay.coding.file_format import SessionError
 from replay.past.history import History
 from replay.reader import SessionReader
@@ -152,7 +153,7 @@ def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tm
     assert (len(kept.keeper.files()), kept.keeper.left_out) == (1, 1)
     for pid in (2, 3, 4, 5):
         kept.ask(pid)
-    kept.write()
+        kept.write()
     assert (len(kept.keeper.files()), kept.keeper.left_out) == (3, 3)
     kept.now = 4000
     kept.ask(6)
@@ -162,6 +163,43 @@ def test_one_session_of_a_process_in_a_while_and_so_many_of_a_user_in_an_hour(tm
     kept.ask(0, REQUESTED)
     kept.write()
     assert len(kept.keeper.files()) == 5
+
+
+def _markers(path: str) -> tuple[list[str], int]:
+    """The markers' texts, and the second of the last mark."""
+    reader = SessionReader(path)
+    texts, last = [], 0
+    for item in reader.items():
+        if (marker := sample_data(item, MARKER)) is not None:
+            texts.append(marker["text"])
+        elif sample_data(item, MARK) is not None:
+            last = (item.time_ns - START) // SECOND
+    reader.close()
+    return texts, last
+
+
+def test_processes_of_a_user_that_stall_together_share_a_session(tmp_path: Path) -> None:
+    kept = _Kept(tmp_path, before_s=100, after_s=10)
+    for pid, uid in ((1, 1000), (2, 1000), (3, 1000), (4, 1000), (9, 2000)):
+        kept.daemon.consume(made.process(pid, uid=uid))
+    kept.ask(1)  # at 1 s: the session ends at 11 s
+    kept.tick()
+    kept.ask(9)  # another user's
+    kept.ask(2)  # at 2 s: at 12 s
+    for _ in range(9):
+        kept.tick()
+    kept.ask(3)  # at 11 s: at 21 s, twice as long as one event's
+    kept.ask(1)
+    for _ in range(9):
+        kept.tick()
+    kept.keeper.turn(whatever=False)
+    kept.ask(4)  # at 20 s
+    kept.write()
+    found = {uid: _markers(path) for path, uid, *_ in kept.keeper.files()}
+    assert found == {1000: (["of 1", "of 2", "of 3", "of 1", "of 4"], 21), 2000: (["of 9"], 12)}
+    kept.ask(2)  # in a session already, less than --every ago
+    kept.write()
+    assert (len(kept.keeper.files()), kept.keeper.left_out) == (2, 1)
 
 
 @pytest.mark.parametrize("private", [True, False])

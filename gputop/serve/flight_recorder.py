@@ -47,7 +47,7 @@ class KeepLimits:
 
     before_s: float = 120.0  # seconds before the moment
     after_s: float = 30.0  # seconds after it
-    every_s: float = 600.0  # shortest interval of a process's files, s
+    every_s: float = 600.0  # shortest interval of files for a process's events, s
     an_hour: int = 12  # files of one user in an hour
     most_bytes: int = 2 << 30  # all files together
 
@@ -101,8 +101,9 @@ class Keeper:
         now = self._clock()
         with self._lock:
             for place, kept in enumerate(self._waiting):
-                if kept.trigger.pid == trigger.pid and kept.uid == uid:  # about to be kept
-                    self._waiting[place] = replace(kept, also=(*kept.also, trigger)[:32])
+                if (due_ns := self._due_with(kept, uid, trigger)) is not None:
+                    self._waiting[place] = replace(kept, also=(*kept.also, trigger)[:32], due_ns=due_ns)
+                    self._newest[trigger.pid] = now
                     return
             account = self._subordinates.owner(uid)
             if not self._allowed(trigger, account, now):
@@ -113,6 +114,20 @@ class Keeper:
             self._hours.setdefault(account, deque()).append(now)
             after = 0 if trigger.kind == REQUESTED else int(self._limits.after_s * 1e9)
             self._waiting.append(KeptFile(uid, trigger, trigger.time_ns + after))
+
+    def _due_with(self, kept: KeptFile, uid: int, trigger: Trigger) -> int | None:
+        """When the file would end that holds this event, too; None: it needs its own.
+
+        A file holds all processes of its user, so eight ranks that stall at once need one.
+        """
+        if kept.uid != uid:
+            return None
+        if kept.trigger.pid == trigger.pid:
+            return kept.due_ns
+        if trigger.kind == REQUESTED or not kept.trigger.time_ns <= trigger.time_ns < kept.due_ns:
+            return None
+        after = int(self._limits.after_s * 1e9)
+        return min(max(kept.due_ns, trigger.time_ns + after), kept.trigger.time_ns + 2 * after)
 
     def _allowed(self, trigger: Trigger, account: int, now: float) -> bool:
         if trigger.kind == REQUESTED:
