@@ -47,9 +47,8 @@ libc.malloc.restype = ctypes.c_void_p
 libc.free.argtypes = [ctypes.c_void_p]
 libc.free(libc.malloc(16 << 20))
 places = [libc.malloc(4 << 20) for _ in range(3)]
-heap = next(line for line in open("/proc/self/maps") if "[heap]" in line)
-low, high = (int(word, 16) for word in heap.split()[0].split("-"))
-print(sum(low <= place < high for place in places))
+heap = [line.split()[0].split("-") for line in open("/proc/self/maps") if "[heap]" in line]  # may be several
+print(sum(int(low, 16) <= place < int(high, 16) for place in places for low, high in heap))
 """
 
 
