@@ -69,8 +69,12 @@ class Daemon:
         )
 
     def frame(self, *, within: Sequence[str] = (), seconds: float = 2.5) -> dict[str, Any]:
-        """A frame as JSON, as `gputop attach` shows it."""
-        done = self.client("attach", "--once", "--json", "--duration", str(seconds), within=within)
+        """A frame as JSON, as `gputop attach` shows it: later where a slow machine had none by then."""
+        for longer in (1, 6, 36):
+            duration = ("--duration", str(seconds * longer))
+            done = self.client("attach", "--once", "--json", *duration, within=within)
+            if "no frame in that time" not in done.stderr:
+                break
         assert done.returncode == 0, done.stderr
         frame: dict[str, Any] = json.loads(done.stdout)
         return frame

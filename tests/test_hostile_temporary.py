@@ -201,39 +201,65 @@ def home(folder: Path) -> dict[str, str]:
 OBSERVING = ("record", "explain", "stream", "annotate", "demo", "serve", "dump", "attach")
 
 
+DAEMON = (
+    "{program} serve {at} --keep-dir {own}/kept & "
+    "while ! {program} dump {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
+    "{attach} {at}; shown=$?; {program} serve --stop {at}; wait; exit $shown"
+)
+LIVE: dict[str, Callable[[str, Path], list[str]]] = {
+    "compiler": lambda _program, own: [sys.executable, "-I", "-c", COMPILES, str(ROOT), str(own)],
+    "record": lambda program, own: [
+        *(program, "record", "-o", str(own / "one.gputop"), "--duration", "1", "--", "sleep", "1")
+    ],
+    "segments": lambda program, own: [
+        *(program, "record", "-o", str(own / "segments"), "--max-time", "1", "--duration", "2")
+    ],
+    "explain": lambda program, _own: [
+        program,
+        "explain",
+        "--simgpu",
+        "--",
+        sys.executable,
+        "-I",
+        "-c",
+        CALLS,
+    ],
+    "machine": lambda program, _own: [program, "--once", "--duration", "1"],
+    "process": lambda program, _own: [program, "--pid", str(os.getpid()), "--once", "--duration", "1"],
+    "started": lambda program, _own: [program, "--once", "--duration", "1", "--", "sleep", "1"],
+    "stream": lambda program, _own: [program, "stream", "--jsonl", "--duration", "1"],
+    "annotate": lambda program, own: [
+        *(program, "record", "-o", str(own / "named"), "--", program, "annotate", "mark", "epoch")
+    ],
+    "demo": lambda program, _own: [program, "demo", "dataloader-workers", "--once", "--duration", "1"],
+    "daemon": lambda program, own: [
+        "sh",
+        "-c",
+        DAEMON.format(
+            program=program,
+            own=own,
+            at=f"--socket {own}/run/gputop.sock",
+            attach=" ".join(by_hand("terminal", program, "attach")),
+        ),
+    ],
+}
+
+
 @pytest.mark.dear
 @pytest.mark.ebpf
+@pytest.mark.parametrize("command", LIVE)
 def test_observing_touches_no_name_that_others_could_have_laid(
-    program: str, everybodys: Path, tmp_path: Path
+    command: str, program: str, everybodys: Path, tmp_path: Path
 ) -> None:
     own = tmp_path / "own"
-    own.mkdir()
+    (own / "run").mkdir(parents=True)
     named = {"SIMGPU_STATE": str(own / "state")}
-    at = f"--socket {own}/run/gputop.sock"
-    daemon = (
-        f"{program} serve {at} --keep-dir {own}/kept & "
-        f"while ! {program} dump {at} -o {own}/snapped 2>/dev/null; do sleep 0.2; done; "
-        f"{' '.join(by_hand('terminal', program, 'attach'))} {at}; "
-        f"shown=$?; {program} serve --stop {at}; wait; exit $shown"
+    strange, ended = touched(
+        LIVE[command](program, own), everybodys, ROOT, sys.prefix, own, env=named, observes=True
     )
-    (own / "run").mkdir()
-    for words in (
-        [sys.executable, "-I", "-c", COMPILES, str(ROOT), str(own)],
-        [program, "record", "-o", str(own / "one.gputop"), "--duration", "1", "--", "sleep", "1"],
-        [program, "record", "-o", str(own / "segments"), "--max-time", "1", "--duration", "2"],
-        [program, "explain", "--simgpu", "--", sys.executable, "-I", "-c", CALLS],
-        [program, "--once", "--duration", "1"],
-        [program, "--pid", str(os.getpid()), "--once", "--duration", "1"],
-        [program, "--once", "--duration", "1", "--", "sleep", "1"],
-        [program, "stream", "--jsonl", "--duration", "1"],
-        [program, "record", "-o", str(own / "named"), "--", program, "annotate", "mark", "epoch"],
-        [program, "demo", "dataloader-workers", "--once", "--duration", "1"],
-        ["sh", "-c", daemon],
-    ):
-        strange, ended = touched(words, everybodys, ROOT, sys.prefix, own, env=named, observes=True)
-        assert ended.returncode == 0, ended.stderr.decode()
-        # an abstract name of 64 random bits: others cannot have laid it
-        assert [name for name in strange if 'sun_path=@"gputop-annotate-' not in name] == []
+    assert ended.returncode == 0, ended.stderr.decode()
+    # an abstract name of 64 random bits: others cannot have laid it
+    assert [name for name in strange if 'sun_path=@"gputop-annotate-' not in name] == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="NOT TESTED: root's links into a folder of others")

@@ -121,7 +121,7 @@ def test_root_may_where_it_says_so() -> None:
 def test_root_in_a_container_shows_calls_to_several_browsers_by_one_set_of_probes() -> None:
     library_build.ensure_built()
     demo = subprocess.Popen(
-        [sys.executable, "-m", "gputop.demo", "numpy-sync", "120"],
+        [sys.executable, "-m", "gputop.demo", "numpy-sync", "3600"],
         env=library_build.environment(os.environ) | SLEEPS,
         stdout=subprocess.DEVNULL,
     )

@@ -113,7 +113,7 @@ def touched(
     *named: Path | str,
     env: Mapping[str, str] | None = None,
     given: bytes = b"",
-    seconds: float = 120,
+    seconds: float = 400,
     observes: bool = False,
 ) -> tuple[list[str], subprocess.CompletedProcess[bytes]]:
     """Runs a program under strace in a folder; (what it touches of others, how it ended)."""

@@ -24,7 +24,7 @@ import threading
 import time
 from pathlib import Path
 
-PATIENCE_S = 60.0
+PATIENCE_S = 240.0  # a hang; a slow machine takes a minute under strace
 SHOWN = re.compile(rb"\x1b\[\?1049h.*[A-Za-z]{4}", re.S)
 # through the screen's pages and dialogs, and out
 KEYS = (
