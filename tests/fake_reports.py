@@ -15,6 +15,7 @@ from gputop.analysis.answer.picture import (
     FINDING,
     GPU_ROWS,
     LOST,
+    MARK_ROWS,
     PRESUMED,
     PROVED,
     QUEUED,
@@ -158,7 +159,7 @@ def thread_lane(tid: int = 4242, columns: int = 200, pid: int = 4242) -> ThreadL
 
 def lanes(end_ns: int = 100 * S, columns: int = 200, gpus: int = 1, lossy: bool = False) -> Lanes:
     """The ten seconds before a moment; in the last of them is the worst of a finding."""
-    marks = np.zeros((2, columns), np.uint8)
+    marks = np.zeros((MARK_ROWS, columns), np.uint8)
     tenth = columns - columns // 10
     marks[FINDING, tenth : tenth + 1] = 1
     marks[LOST, columns // 4 : columns // 3] = lossy

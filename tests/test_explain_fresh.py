@@ -11,7 +11,7 @@ from typing import NamedTuple
 import numpy as np
 import pytest
 
-from gputop.analysis.answer.picture import BUSY, PROVED, Lanes
+from gputop.analysis.answer.picture import BUSY, PROVED, SKIPPED, Lanes
 from gputop.analysis.answer.report import Report
 from gputop.analysis.answer.wording import saved_of_step
 from gputop.analysis.chains.analysis import analyse
@@ -19,6 +19,9 @@ from gputop.analysis.findings import step_findings
 from gputop.analysis.incremental import Fresh, explained
 from gputop.analysis.live import LiveExplainer
 from gputop.analysis.window import Verdict, Window
+from gputop.ui.model.answer.why import idle_of
+from gputop.ui.model.time.blocklanes import idle_range
+from gputop.ui.model.time.lanehistory import LaneHistory
 from probes.schema import Kind, Records
 from probes.source import GPUS, MARK, Item, Sample
 from replay.reader import SessionReader
@@ -102,6 +105,30 @@ def test_in_a_window_that_becomes_shorter_a_fix_saves_no_more_than_its_idle_time
     assert before is not None
     assert after is not None
     assert after[0] == pytest.approx(before[0], rel=0.02)
+
+
+@pytest.mark.parametrize("late_s", [0.5, 2, 4])
+def test_on_a_starved_machine_the_timeline_has_the_range_of_the_panel(late_s: float) -> None:
+    """Looks come seconds apart; what lies between is in neither figure."""
+    window, fresh, next_s = Window(items.HEADER), Fresh(), 4.0
+    history = LaneHistory()
+    for item in session(busy_then_idle(0, SECONDS + 2)):
+        if not window.feed(item) or (window.end_ns - START) / 1e9 < next_s:
+            continue
+        next_s += late_s
+        whole = fresh.look(window) is None
+        verdict = fresh.consume(explained(window)) if whole else fresh.look(window)
+        assert verdict is not None
+        history.append(verdict.lanes)
+        (gpu,) = verdict.report.gpus
+        cells = history.cells(("gpu", gpu.label), verdict.lanes.first, verdict.lanes.columns, 1)
+        panel = idle_of(gpu)
+        assert idle_range(*cells, verdict.lanes.gpus[0].error) == pytest.approx(
+            (panel.proved, panel.high), abs=0.02
+        )
+        skipped = int(np.count_nonzero(verdict.lanes.marks[SKIPPED]))
+        assert (skipped > 0) == (not whole and late_s > 1), "by then what was skipped is all explained"
+    assert next_s > 6
 
 
 @pytest.mark.parametrize(("rarer", "holes"), [(1, True), (4, False)])

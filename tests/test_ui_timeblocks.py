@@ -17,6 +17,7 @@ from gputop.analysis.answer.picture import (
     FAMILIES,
     GONE,
     GPU_ROWS,
+    MARK_ROWS,
     MOST_RANGES,
     OTHER_RANGES,
     PRESUMED,
@@ -30,6 +31,7 @@ from gputop.analysis.answer.picture import (
     ThreadLane,
 )
 from gputop.analysis.evidence.blocking import Wait
+from gputop.analysis.lanes import joined
 from gputop.playback.feed import Explained
 from gputop.ui.model.look import ASCII, UNICODE, Line, line_width, plain
 from gputop.ui.model.time.blocklanes import (
@@ -165,7 +167,7 @@ def test_a_name_of_a_range_keeps_its_number_and_those_that_have_none_are_togethe
         names = (*(f"part {3 * window + place}" for place in range(3)), "always")
         filled = [(row, 5 * row, 5 * row + 5) for row in range(4)]
         lane = RangeLane(4242, 4242, names, why.shares(4, 20, *filled))
-        history.append(Lanes(20 * window, 20, (), (), np.zeros((2, 20), np.uint8), (lane,)))
+        history.append(Lanes(20 * window, 20, (), (), np.zeros((MARK_ROWS, 20), np.uint8), (lane,)))
     assert history.range_names(4242) == (
         "part 0", "part 1", "part 2", "always", "part 3", "part 4", "part 5", OTHER_RANGES,
     )  # fmt: skip
@@ -273,3 +275,39 @@ def test_gpus_without_room_are_counted_and_those_of_the_selected_process_stay() 
     assert "GPU 6" in text
     assert "GPU 7" in text
     assert shown.hidden == 6
+
+
+@pytest.mark.parametrize("ahead_s", [0.25, 1, 2, 4])
+def test_cells_of_an_explanation_ahead_of_the_frame_are_drawn_when_they_come_into_sight(
+    ahead_s: float,
+) -> None:
+    """Frames lag on a slow machine: then two seconds were dots, with the range of other seconds."""
+    made, again, ahead_ns = blocks(why.lanes(END)), blocks(why.lanes(END)), int(ahead_s * why.S)
+    picture(made, now=END - ahead_ns)
+    for now in range(END - ahead_ns, END + 1, COLUMN_NS):
+        shown = picture(made, now=now)
+    assert [plain(line) for line in shown.lines] == [plain(line) for line in picture(again).lines]
+
+
+def test_skipped_time_says_so_and_is_no_idle_time() -> None:
+    """Looks that come late reach no farther back than their share of a CPU allows."""
+    early, late = why.lanes(END - 3 * why.S, 100), why.lanes(END, 20)
+    both = joined(early, late, early.first)
+    assert both.columns == 160
+    history = LaneHistory()
+    history.append(both)
+    ((label, _index),) = history.gpus
+    shares, known = history.cells(("gpu", label), both.first, both.columns, 1)
+    assert (known == [1] * 100 + [0] * 40 + [1] * 20).all()
+    parts = [
+        np.concatenate([lanes.gpus[0].shares.astype(np.int64) for lanes in (early, late)], axis=1),
+        np.ones(120, np.int64),
+    ]
+    assert idle_range(shares, known) == idle_range(*parts)
+    for look in EVERY:
+        shown = picture(blocks(both), look)
+        assert any("skipped: CPU budget" in plain(line) for line in shown.lines)
+        lane = lanes_of(shown)[label]
+        assert lane.strip(look.glyphs.dot).count(look.glyphs.dot) == 40 // shown.view.group
+        whole = picture(blocks(joined(both, why.lanes(END), both.first)), look)
+        assert not any("skipped" in plain(line) for line in whole.lines), "explained in full since"

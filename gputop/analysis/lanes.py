@@ -18,6 +18,7 @@ from gputop.analysis.answer.picture import (
     GONE,
     GPU_ROWS,
     LOST,
+    MARK_ROWS,
     MOST_RANGES,
     OTHER_RANGES,
     OUTSIDE,
@@ -25,6 +26,7 @@ from gputop.analysis.answer.picture import (
     PROVED,
     QUEUED,
     RUNNING,
+    SKIPPED,
     STATE_ROWS,
     WHOLE,
     GpuLane,
@@ -88,7 +90,7 @@ def marked(lanes: Lanes, report: Report, start_ns: int) -> Lanes:
 
 
 def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
-    """Return both lanes from a column on; newer columns replace older ones, missing ones are unknown."""
+    """Return both lanes from a column on; newer columns replace older ones, those between are skipped."""
     begin = max(min(older.first, newer.first), first)
     end = max(older.first + older.columns, newer.first + newer.columns)
     both = (older, newer)
@@ -122,6 +124,8 @@ def joined(older: Lanes, newer: Lanes, first: int) -> Lanes:
         made_threads.append(ThreadLane(last.pid, tid, states, calls))
     made_gpus.sort(key=lambda lane: (lane.index < 0, lane.index))
     marks = over([lanes.marks for lanes in both])
+    early, late = sorted(both, key=lambda lanes: lanes.first)
+    marks[SKIPPED, max(early.first + early.columns - begin, 0) : max(late.first - begin, 0)] = 1
     ranges = [{lane.tid: lane for lane in lanes.ranges} for lanes in both]
     made_ranges = []
     for lane in made_threads:
@@ -241,7 +245,7 @@ def _row(row: int, intervals: tuple[Ints, Ints]) -> tuple[Ints, Ints, Ints]:
 def _lost(evidence: Evidence, grid: Grid) -> Shares:
     begin, end = evidence.lost
     lost = grid.time(1, np.zeros(len(begin), np.int64), begin, end)
-    marks = np.zeros((2, grid.columns), np.uint8)
+    marks = np.zeros((MARK_ROWS, grid.columns), np.uint8)
     marks[LOST] = lost[0] > 0
     return marks
 

@@ -56,7 +56,9 @@ STATE_ROWS = BLOCKED + len(Wait)
 # rows of the calls that a thread is in; the rest of a column lies between calls
 CALL_WORDS = ("sync", "copy", "launch", "alloc", "other")
 
-LOST, FINDING = 0, 1  # rows of the marks
+# rows of the marks; skipped: between two explanations, too far back for a light one
+LOST, FINDING, SKIPPED = 0, 1, 2
+MARK_ROWS = SKIPPED + 1
 
 OTHER_RANGES = ""  # the name of the rest of a thread's ranges
 MOST_RANGES = 8  # names of a lane, that one with them
@@ -117,7 +119,7 @@ class Lanes(Equal):
     columns: int  # number of columns; only whole ones
     gpus: tuple[GpuLane, ...]  # the GPUs with work
     threads: tuple[ThreadLane, ...]  # the most frequent threads, those that make calls first
-    marks: Shares  # ``[2, columns]``: a record is missing in it, a finding points at it
+    marks: Shares  # ``[MARK_ROWS, columns]``: a record is missing, a finding points at it, it is skipped
     ranges: tuple[RangeLane, ...] = ()  # of those ``threads`` that were in ranges of the program
 
     @property

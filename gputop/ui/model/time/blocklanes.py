@@ -28,6 +28,7 @@ from gputop.analysis.answer.picture import (
     PROVED,
     QUEUED,
     RUNNING,
+    SKIPPED,
     WHOLE,
 )
 from gputop.analysis.evidence.blocking import Wait
@@ -78,6 +79,18 @@ def _pick(look: Look, unicode: str, ascii_: str) -> str:
 def not_seen(look: Look, *, yet: bool = False) -> Sign:
     """Return the sign of time without an explanation: before the first, between two, or not yet."""
     return Sign(look.glyphs.dot, "faint", "not explained yet" if yet else "not seen", 0)
+
+
+def skipped(look: Look) -> Sign:
+    """Return the sign of time between two explanations, too far back for a light one."""
+    return Sign(look.glyphs.dot, "unknown", "skipped: CPU budget", 0)
+
+
+def with_skipped(signs: list[Sign], marks: Cells, look: Look) -> list[Sign]:
+    """Return the cells of a lane, those of skipped time only as such."""
+    sign = skipped(look)
+    gone = (marks[SKIPPED] > 0).tolist()
+    return [sign if skip and one == not_seen(look) else one for one, skip in zip(signs, gone, strict=False)]
 
 
 def unknown(look: Look) -> Sign:

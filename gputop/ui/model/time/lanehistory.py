@@ -12,8 +12,10 @@ from gputop.analysis.answer.picture import (
     CALL_WORDS,
     COLUMN_NS,
     GPU_ROWS,
+    MARK_ROWS,
     MOST_RANGES,
     OTHER_RANGES,
+    SKIPPED,
     STATE_ROWS,
     WHOLE,
 )
@@ -26,6 +28,7 @@ KEPT = KEPT_NS // COLUMN_NS
 MOST_LANES = 192  # of more, those without news for longest are dropped
 
 Cells = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
 MARKS = ("marks",)
 
 
@@ -37,10 +40,10 @@ class _Ring:
         self._number = np.zeros(KEPT, np.int64)  # the column's number + 1; untouched pages cost no memory
         self.newest = 0
 
-    def put(self, first: int, shares: Shares) -> None:
-        numbers = np.arange(first, first + shares.shape[1])
+    def put(self, first: int, shares: Shares, known: Mask) -> None:
+        numbers = first + np.flatnonzero(known)
         slots = numbers % KEPT
-        self._shares[slots] = shares.T
+        self._shares[slots] = shares.T[known]
         self._number[slots] = numbers + 1
         self.newest = int(numbers[-1]) if len(numbers) else self.newest
 
@@ -64,14 +67,15 @@ class LaneHistory:
 
     def append(self, lanes: Lanes) -> None:
         """Add a window."""
-        self._put(MARKS, lanes.first, lanes.marks)
+        known = lanes.marks[SKIPPED] == 0
+        self._put(MARKS, lanes.first, lanes.marks, np.ones_like(known))
         for gpu in lanes.gpus:
-            self._put(("gpu", gpu.label), lanes.first, gpu.shares)
+            self._put(("gpu", gpu.label), lanes.first, gpu.shares, known)
         for thread in lanes.threads:
-            self._put(("states", thread.tid), lanes.first, thread.states)
-            self._put(("calls", thread.tid), lanes.first, thread.calls)
+            self._put(("states", thread.tid), lanes.first, thread.states, known)
+            self._put(("calls", thread.tid), lanes.first, thread.calls, known)
         for lane in lanes.ranges:
-            self._put(("ranges", lane.tid), lanes.first, self._by_row(lane))
+            self._put(("ranges", lane.tid), lanes.first, self._by_row(lane), known)
         self.gpus = tuple((gpu.label, gpu.index) for gpu in lanes.gpus)
         self.errors = tuple(gpu.error for gpu in lanes.gpus)
         if len(self._rings) > MOST_LANES:
@@ -95,10 +99,10 @@ class LaneHistory:
             made[names.index(name) if name in names else MOST_RANGES - 1] += shares
         return np.minimum(made, WHOLE).astype(np.uint8)
 
-    def _put(self, key: Hashable, first: int, shares: Shares) -> None:
+    def _put(self, key: Hashable, first: int, shares: Shares, known: Mask) -> None:
         if key not in self._rings:
             self._rings[key] = _Ring(len(shares))
-        self._rings[key].put(first, shares)
+        self._rings[key].put(first, shares, known)
 
     def cells(self, key: tuple[Hashable, ...], first: int, count: int, group: int) -> tuple[Cells, Cells]:
         """Return the shares ``[rows, count]`` of cells, and the number of known columns of each.
@@ -112,6 +116,8 @@ class LaneHistory:
         """
         ring = self._rings.get(key)
         if ring is None:
-            rows = {"gpu": GPU_ROWS, "states": STATE_ROWS, "calls": len(CALL_WORDS)}.get(str(key[0]), 2)
+            rows = {"gpu": GPU_ROWS, "states": STATE_ROWS, "calls": len(CALL_WORDS)}.get(
+                str(key[0]), MARK_ROWS
+            )
             return np.zeros((rows, count), np.int64), np.zeros(count, np.int64)
         return ring.cells(first, count, group)

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
-from gputop.analysis.answer.picture import COLUMN_NS, WHOLE
+import numpy as np
+
+from gputop.analysis.answer.picture import COLUMN_NS, SKIPPED, WHOLE
 from gputop.format import NS_PER_S, fit, format_percent
 from gputop.playback.feed import Explained
 from gputop.ui.model.answer.why import idle_of
@@ -122,7 +124,8 @@ class TimeBlocks:
         self._newest = lanes
         self._history.append(lanes)
         spans = explained.report.gpus if explained.report is not None else ()
-        self._panel = lanes.columns, {one.label: (one.proved, one.high) for one in map(idle_of, spans)}
+        known = int(np.count_nonzero(lanes.marks[SKIPPED] == 0))
+        self._panel = known, {one.label: (one.proved, one.high) for one in map(idle_of, spans)}
         self._begin = min(self._begin or lanes.first, lanes.first)
         self._end = max(self._end, lanes.first + lanes.columns)
 
@@ -198,7 +201,9 @@ class TimeBlocks:
         """Return the lanes with their axis, made once per explanation; then the cells only move."""
         wanted = replace(view, first=0), tuple(subjects), look, self.chosen_ns, self.marked_ns, self._newest
         cells = view.first - self._looked[1]
-        if self._looked[0] != wanted or not 0 <= cells < view.count * view.group:
+        # columns beyond the view of then are in sight now
+        ahead = cells and self._end > self._looked[1] + view.count * view.group
+        if self._looked[0] != wanted or ahead or not 0 <= cells < view.count * view.group:
             self._looked = wanted, view.first, self._lanes(view, subjects, look)
             cells = 0
         gone, later = cells // view.group, blocklanes.not_seen(look, yet=True)
@@ -209,6 +214,7 @@ class TimeBlocks:
     def _lanes(self, view: VisibleColumns, subjects: Sequence[Subject], look: Look) -> list[_Lane]:
         out: list[_Lane] = []
         known_cells = min(max(-(-(self._end - view.first) // view.group), 0), view.count)
+        marks = self._cells(MARKS, view)[0]
         gpus = self._history.gpus
         own = {index for subject in subjects for index in subject.gpus}
         first = sorted(range(len(gpus)), key=lambda place: gpus[place][1] not in own)[:2]
@@ -239,8 +245,10 @@ class TimeBlocks:
                 out.append(_Lane((1, 3 * place + 2), 3 if not place else 7, "  its ranges", signs, figure))
         chosen = [view.cell_of(moment) for moment in self.chosen_ns]
         marked = [view.cell_of(moment) for moment in self.marked_ns]
-        marks = blocklanes.mark_signs(self._cells(MARKS, view)[0], chosen, marked, look)
-        return [*out, _Lane((2, 0), 3, "marks", marks, "")]
+        for lane in out:
+            lane.signs[:] = blocklanes.with_skipped(lane.signs, marks, look)
+        signs = blocklanes.mark_signs(marks, chosen, marked, look)
+        return [*out, _Lane((2, 0), 3, "marks", signs, "")]
 
 
 def _entry(lane: _Lane, gone: int, later: Sign, view: VisibleColumns, look: Look) -> _Entry:
