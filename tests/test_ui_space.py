@@ -130,8 +130,18 @@ def test_shared_lines_are_those_that_there_are(
         assert room.processes + 2 + below < left, "some lines are left for the calls"
     spare = left - below - room.processes - 2 - details - 2 - room.chart
     if spare > 0:  # nothing stands empty while something is cut
+        assert room.lanes in (0, lanes)
+        assert room.links in (0, links)
         assert (room.lanes, room.links) == (lanes, links) or spare < 14
         assert room.processes >= rows + 1
+
+
+def test_at_250x70_lanes_of_gpus_get_the_lines_that_a_chart_leaves() -> None:
+    """Four lines stood empty below six calls, since the chart needs seven, and five GPUs had no lane."""
+    room = shared(49, rows=12, details=8, lanes=14, links=11, chart=7)
+    assert room.processes == 13
+    assert room.links == 11
+    assert 49 - sum(part + 2 for part in (room.processes, room.lanes, room.links)) == 8 + 2
 
 
 @pytest.mark.slow

@@ -95,8 +95,8 @@ def test_calls_that_take_less_than_half_of_a_cell_are_half_as_high() -> None:
 
 
 def test_the_thread_is_on_a_cpu_waits_for_one_is_blocked_or_not_known() -> None:
-    assert drawn(step(), letters=True)["CPU"] == "━" * 16 + "P" * 16 + "░" * 16 + " " * 16
-    assert drawn(step())["CPU"] == "━" * 32 + "░" * 16 + " " * 16, "in colours of their own"
+    assert drawn(step(), letters=True)["CPU"] == "━" * 16 + "P" * 16 + "░" * 16 + "▂" * 16
+    assert drawn(step())["CPU"] == "━" * 32 + "░" * 16 + "▂" * 16, "in colours of their own"
     line = next(line for line in waterfall_lines(step(), WIDTH, 9, UNICODE) if plain(line)[:4] == " CPU")
     assert [(text, token) for text, token in line[1:3]] == [("━" * 16, "busy"), ("━" * 16, "cause.P")]
 

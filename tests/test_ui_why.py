@@ -303,6 +303,9 @@ def test_figures_of_all_gpus_come_before_bars_of_a_few(width: int, figures: int)
     assert len(re.findall(r"GPU\d [\d–]+ %", drawn)) == figures
     assert ("▐" in drawn) == (width == 250)
     assert f"+{8 - figures} GPUs" in drawn or figures == 8
+    busy = [replace(gpu, proved=0.0, estimated=0.0, unknown=0.0, about=None) for gpu in why.gpus[:5]]
+    short = replace(why, gpus=(*busy, *why.gpus[5:]))
+    assert all(f"GPU{n} " in text(short, 92, 3)[0] for n in (5, 6, 7))
 
 
 def test_gpus_of_unknown_number_have_short_names_beside_others() -> None:

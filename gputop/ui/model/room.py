@@ -50,4 +50,8 @@ def shared(
     body = left - (lanes_room + _BOX if lanes_room else 0) - (links_room + _BOX if links_room else 0)
     processes = min(wanted, max(body // 2, body - calls, min(first, body - floor)))
     spare = body - processes - calls
-    return Room(processes - _BOX, lanes_room, links_room, chart if spare >= chart else 0)
+    shown = chart if spare >= chart else 0
+    spare = max(spare - shown, 0)
+    more = min(spare, lanes - lanes_room) if lanes_room else 0
+    links_room += min(spare - more, links - links_room) if links_room else 0
+    return Room(processes - _BOX, lanes_room + more, links_room, shown)

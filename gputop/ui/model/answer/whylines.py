@@ -205,6 +205,8 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
     gpus, count = list(why.gpus), len(why.gpus)
     least = _cell_least(gpus)
     barred = count == 1 or count <= max(width // least, 1) * rows
+    if not barred and rows == 1:
+        return [_figures(why, width, glyphs)]
     least = least if barred else _cell_barless(gpus, glyphs)
     across = max(min(width // least, count), 1)
     rows = max(min(rows, -(-count // across)), 1)
@@ -231,10 +233,34 @@ def _gpu_rows(why: Why, width: int, rows: int, glyphs: Glyphs, *, legend: bool) 
     return lines
 
 
+def _figures(why: Why, width: int, glyphs: Glyphs) -> Line:
+    """Return the figures of the most idle GPUs in one line, as many as fit."""
+    gpus, count = why.gpus, len(why.gpus)
+    cells = [
+        [
+            (f" {glyphs.shown(_name(gpu, count))} ", "head"),
+            (f"{_gpu_text(gpu, count, glyphs)} ", _token(gpu, calm=why.calm)),
+        ]
+        for gpu in gpus
+    ]
+    kept = sorted(range(count), key=lambda place: -gpus[place].high)
+    more = ""
+    while True:
+        spans = [span for place in sorted(kept) for span in cells[place]]
+        if line_width(spans) + len(more) <= width or len(kept) == 1:
+            return merged([*spans, (more, "more")])
+        del kept[-1]
+        more = f" +{hidden_text(count - len(kept), [gpu.label for gpu in gpus])}"
+
+
 def hidden_text(hidden: int, labels: Sequence[str]) -> str:
     """Return ``2 GPUs``; ``2 devices`` where some are known by their process only, and may be one GPU."""
     noun = "GPU" if all(label.startswith("GPU ") for label in labels) else "device"
     return f"{hidden} {noun}{'s' if hidden > 1 else ''}"
+
+
+def _token(gpu: GpuIdle, *, calm: bool) -> str:
+    return "unknown" if gpu.unestimated else "dim" if calm else "value"
 
 
 def _gpu_cell(
@@ -245,7 +271,7 @@ def _gpu_cell(
     if count > 2 and barred:  # bars of many stand under each other
         share = fit(share, max(10, width_of(share)), right=False)
     bar = min(width - width_of(name) - width_of(share), _MOST_BAR + 2) if barred else 0
-    token = "unknown" if gpu.unestimated else "dim" if calm else "value"
+    token = _token(gpu, calm=calm)
     cells = [(name, "head"), (share, token), *(idle_bar(gpu, bar, glyphs, calm=calm) if bar > 2 else [])]
     return list(glyphs.line(cells, width))
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 NO_STEP = "no repeating step found in this process"
 LETTERS = ("S", "C", "H", "A", "O")  # of the calls, as CALL_WORDS; those of the causes' families
+_ASLEEP = "▂"  # as in the timeline
 _BARS_ASCII = " .+*#"  # signs without another meaning in a lane
 _LABEL = 8
 _SEEN = 0.05  # of a cell: idle time from which on its cause is named
@@ -175,7 +176,8 @@ def _states(host: HostTime, whole: Cells, glyphs: Glyphs, *, letters: bool) -> l
     parts = np.stack([states[RUNNING], states[QUEUED], states[BLOCKED:].sum(axis=0)])
     parts = np.concatenate([parts, [whole - states.sum(axis=0)]])
     dash, unknown = ("~", "?") if glyphs.ascii else ("━", "░")
-    signs = ((dash, "busy"), ("P" if letters else dash, "cause.P"), (" ", ""), (unknown, "unknown"))
+    asleep = "_" if glyphs.ascii else _ASLEEP
+    signs = ((dash, "busy"), ("P" if letters else dash, "cause.P"), (asleep, "dim"), (unknown, "unknown"))
     return [signs[one] for one in np.argmax(parts, axis=0).tolist()]
 
 
@@ -264,7 +266,8 @@ def _legend(rows: Sequence[_Row], width: int, glyphs: Glyphs, *, letters: bool) 
     ]
     more = (
         (glyphs.rule, "rule", "own code"), (dash, "busy", "on CPU"),
-        ("P" if letters else dash, "cause.P", "waits for a CPU"), (hatched, "unknown", "unknown"),
+        ("P" if letters else dash, "cause.P", "waits for a CPU"),
+        ("_" if glyphs.ascii else _ASLEEP, "dim", "blocked"), (hatched, "unknown", "unknown"),
     )  # fmt: skip
     signs += [(sign, token, word) for sign, token, word in more if (sign, token) in shown]
     bars = {token for char, token in shown if char not in (dash, " ")}
