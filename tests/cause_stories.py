@@ -159,12 +159,12 @@ def throttled(program: Program, at: int) -> None:
     program.off(at + 500, at + 7500, at + 7490, flags=FORCED | int(OffFlag.THROTTLED))
 
 
-def preempted() -> Program:
+def preempted(by: Callable[[int], int] = lambda _at: STRANGER) -> Program:
     """Somebody else's process takes the CPU in the middle of the host's work."""
 
     def between(program: Program, at: int) -> None:
         program.off(at + 500, at + 7500, at + 500, flags=FORCED, queue_cpu=1)
-        running = {"pid": STRANGER, "tid": STRANGER, "cpu": 1, "duration": 7000 * US}
+        running = {"pid": by(at), "tid": by(at), "cpu": 1, "duration": 7000 * US}
         program.records.append(items.event(Kind.OCCUPANT, START + (at + 7500) * US, **running))
 
     program = loop(between)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +13,8 @@ from gputop.engine.facts import EXITED_SHOWN
 from gputop.engine.frame import Frame, ProcessRow
 from gputop.playback.player import frame_at
 from gputop.ui.model.gpus.gpu_history import GpuHistory
+from gputop.ui.model.look import UNICODE
+from gputop.ui.model.process.call_table import shares_text
 from probes.schema import ALIASED, Kind
 from probes.source import NOTE, PROBLEM, Item, Sample
 from replay.reader import SessionReader
@@ -86,14 +88,19 @@ def test_replay_and_seek_show_the_live_frames(tmp_path: Path, seed: int) -> None
         assert frame_at(reader, index) == live[index], f"seek to {index}"
 
 
-def storm_session(involuntary: int, runnable_each: int, seconds: int = 2) -> list[Item]:
-    """A thread that is preempted ``involuntary`` times a second by thread 77."""
+def storm_session(
+    involuntary: int,
+    runnable_each: int,
+    seconds: int = 2,
+    by: Callable[[int], tuple[int, int]] = lambda _row: (7, 77),
+) -> list[Item]:
+    """A thread that is preempted ``involuntary`` times a second, each time by a (process, thread): 77."""
     stream: list[Item] = [items.apis(), items.process(10), items.names(START, {10: "main", 77: "hog"}, 77)]
     for tick in range(4 * seconds):
         begin, step = START + tick * TICK, 4 * TICK // max(involuntary, 1)
         for row in range(involuntary // 4):
-            end = begin + (row + 1) * step
-            running = items.event(Kind.OCCUPANT, end, pid=7, tid=77, duration=runnable_each)
+            end, (pid, tid) = begin + (row + 1) * step, by(tick * (involuntary // 4) + row)
+            running = items.event(Kind.OCCUPANT, end, pid=pid, tid=tid, duration=runnable_each)
             stream += [items.off(end, 0, runnable_each, involuntary=1), running]
         stream += [items.still_open(begin + TICK, [{}]), items.mark(tick, begin + TICK)]
     return stream
@@ -111,6 +118,25 @@ def test_a_storm_names_who_had_the_cpu_with_shares_of_the_time_waited() -> None:
     assert storm.runnable_percent == pytest.approx(30)
     assert [(share.name, share.pid) for share in storm.occupants] == [("hog", 7)]
     assert storm.occupants[0].fraction == pytest.approx(1)
+
+
+def test_processes_that_come_and_go_are_named_together_also_where_each_has_little() -> None:
+    def by(row: int) -> tuple[int, int]:  # every second time the hog, else one of 120 compilers in turn
+        return (7, 77) if row % 2 else (1000 + row // 10, 1000 + row // 10)
+
+    brief = {1000 + number: "cc1plus" for number in range(120)}
+    stream = storm_session(600, MS // 2, by=by)
+    stream.insert(3, items.names(START, brief, 1000))
+    frame = play(stream)[-1]
+    (storm,) = frame.storms
+    found: dict[str, float] = {}
+    for share in storm.occupants:
+        found[share.name] = found.get(share.name, 0.0) + share.fraction
+    assert found == {"hog": pytest.approx(0.5, abs=0.01), "cc1plus": pytest.approx(0.5, abs=0.01)}
+    assert sum(share.threads for share in storm.occupants if share.name == "cc1plus") == 120
+    assert shares_text(storm.occupants, UNICODE, 1).startswith(("hog 50%", "cc1plus x"))
+    (row,) = frame.processes
+    assert sum(share.fraction for share in row.threads[0].preempted_by) == pytest.approx(1)
 
 
 def test_a_storm_is_reported_only_after_two_seconds() -> None:

@@ -95,6 +95,12 @@ class Facts:
         """Return a process's name, else that of one of its threads, else its number."""
         return self._process_name(pid) or str(pid)
 
+    def brief_name(self, tid: int, pid: int) -> str:
+        """Return the name of a thread or its process by one look each; "" if unknown."""
+        names = self._known.names
+        known = names.get(tid) or names.get(pid)
+        return known[1] if known is not None else str((self.of(pid) or {}).get("name", ""))
+
     def process_title(self, pid: int) -> str:
         """Return ``train.py (4242)``, or ``an unnamed process (4242)``."""
         return f"{self._process_name(pid) or 'an unnamed process'} ({pid})"

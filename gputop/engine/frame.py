@@ -74,13 +74,14 @@ def call_totals(rows: tuple[CallRow, ...]) -> list[dict[str, Any]]:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """The share of one occupant of a CPU for which others waited."""
+    """The share of one occupant of a CPU for which others waited, or of several of one name."""
 
     pid: int
     tid: int
     name: str
     ns: int
     fraction: Annotated[float, NULLABLE]
+    threads: int = 1
 
 
 @dataclass(frozen=True, slots=True)

@@ -33,7 +33,8 @@ from probes.samples import ProcessData
 STORM_INVOLUNTARY_PER_S = 500
 STORM_RUNNABLE_PERCENT = 20
 _STORM_WINDOW_NS = 1_900_000_000
-_OCCUPANTS_SHOWN = 8
+_OCCUPANTS_SHOWN, _NAMES_SHOWN = 8, 4
+_BRIEF, _MANY = 0.05, 256  # a rest of occupants from which on they are added by name, and how many at most
 
 Waits = dict[tuple[int, int], int]  # (occupant tid, occupant pid) -> ns
 
@@ -101,12 +102,24 @@ class FrameWindow:
 
 
 def _shares(waits: Waits, whole_ns: int, facts: Facts) -> tuple[Share, ...]:
-    """The largest occupants, with fractions of ``whole_ns``, the time of the waits."""
-    ranked = sorted(waits.items(), key=lambda entry: (-entry[1], entry[0]))[:_OCCUPANTS_SHOWN]
-    return tuple(
-        Share(pid, tid, facts.thread_name(tid, pid), ns, ns / max(whole_ns, sum(waits.values()), 1))
-        for (tid, pid), ns in ranked
-    )
+    """The largest occupants, with fractions of ``whole_ns``, the time of the waits.
+
+    Of a program that is started again and again each process has a small share: the rest is added by name.
+    """
+    ranked = sorted(waits.items(), key=lambda entry: (-entry[1], entry[0]))
+    whole = max(whole_ns, sum(waits.values()), 1)
+    first, rest = ranked[:_OCCUPANTS_SHOWN], ranked[_OCCUPANTS_SHOWN:]
+    found = [Share(pid, tid, facts.thread_name(tid, pid), ns, ns / whole) for (tid, pid), ns in first]
+    if sum(ns for _one, ns in rest) < _BRIEF * whole:
+        return tuple(found)
+    brief: dict[str, list[tuple[tuple[int, int], int]]] = {}
+    for (tid, pid), ns in rest[:_MANY]:
+        brief.setdefault(facts.brief_name(tid, pid), []).append(((tid, pid), ns))
+    groups = sorted(brief.items(), key=lambda group: -sum(ns for _one, ns in group[1]))
+    for name, members in groups[:_NAMES_SHOWN]:
+        (tid, pid), sums = members[0][0], sum(ns for _one, ns in members)
+        found.append(Share(pid, tid, name or str(tid), sums, sums / whole, len(members)))
+    return tuple(sorted(found, key=lambda share: -share.ns))
 
 
 def _call_rows(window: FrameWindow, facts: Facts) -> dict[int, list[CallRow]]:

@@ -35,6 +35,7 @@ FAULT_NS, FAULTY = (
 REPEATED = 3  # wakeups between two processes that are not due to chance
 Kept = TypeVar("Kept")
 _INSIDE = 0.9  # of a piece must lie within an operator to belong to it
+_BRIEF = 0.05  # of the time that a thread waited for a CPU: smaller occupants are added up by name
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,12 +271,22 @@ class AttributionContext:
     def occupants(self, chosen: Column) -> list[tuple[str, float]]:
         """Return (name, share of the time) of CPU occupants while the chosen segments were queued.
 
-        Largest first; in the rest to 1 the CPU was idle.
+        Largest first; in the rest to 1 the CPU was idle. Of a program that is started again and again each
+        process has a small share: such processes of one name are one occupant.
         """
         own, facts = self.evidence.header.get("own_pid"), self.evidence.facts
         names = {0: "idle", own: f"gputop itself ({own})"}
-        shares = sorted(self.occupant_shares(chosen).items(), key=lambda one: -one[1])
-        return [(names.get(pid) or facts.process_title(pid), share) for pid, share in shares]
+        found, brief = list[tuple[str, float]](), dict[str, list[tuple[int, float]]]()
+        for pid, share in self.occupant_shares(chosen).items():
+            if pid in names or share >= _BRIEF:
+                found.append((names.get(pid) or facts.process_title(pid), share))
+            else:
+                brief.setdefault(facts.brief_name(pid, pid), []).append((pid, share))
+        for name, members in brief.items():
+            many = f"{name or 'unnamed'} ({len(members)} processes)"
+            title = many if members[1:] else facts.process_title(members[0][0])
+            found.append((title, sum(share for _pid, share in members)))
+        return sorted(found, key=lambda one: -one[1])
 
     def occupant_shares(self, chosen: Column) -> dict[int, float]:
         """Return these shares by process; of a thread without a known process, by thread."""

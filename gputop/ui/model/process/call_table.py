@@ -116,18 +116,19 @@ def shares_text(shares: tuple[Share, ...], glyphs: Glyphs, most: int = 4) -> str
         glyphs: The screen's glyphs.
         most: The number of names; the rest is summed.
     """
-    groups: dict[str, list[float]] = {}
+    groups: dict[str, list[Share]] = {}
     for share in shares:
         if share.fraction >= LEAST_SHARE:
             name = share.name if share.name != str(share.tid) else UNNAMED
-            groups.setdefault(name, []).append(share.fraction)
-    ordered = sorted(groups.items(), key=lambda group: -sum(group[1]))
+            groups.setdefault(name, []).append(share)
+    sums = {name: sum(share.fraction for share in group) for name, group in groups.items()}
+    ordered = sorted(sums.items(), key=lambda group: -group[1])
     parts = []
-    for name, fractions in ordered[:most]:
-        many = f" x{len(fractions)}" if len(fractions) > 1 else ""
-        label = glyphs.shown(name) + many
-        parts.append(f"{label} {format_percent(sum(fractions) * 100)}%")
-    rest = sum(sum(fractions) for _, fractions in ordered[most:])
+    for name, fraction in ordered[:most]:
+        threads = sum(share.threads for share in groups[name])
+        label = glyphs.shown(name) + (f" x{threads}" if threads > 1 else "")
+        parts.append(f"{label} {format_percent(fraction * 100)}%")
+    rest = sum(fraction for _, fraction in ordered[most:])
     if rest > 0:
         parts.append(f"{len(ordered) - most} more {format_percent(rest * 100)}%")
     return f" {glyphs.dot} ".join(parts)
