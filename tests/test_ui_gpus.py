@@ -229,7 +229,7 @@ def test_the_cursor_chooses_whose_page_opens() -> None:
     shown.press("down")
     assert any("GPU 2  card 2" in line for line in lines_of(shown))
     shown.press("down")
-    assert any("GPU 3 of 3" in line for line in lines_of(shown))
+    assert any("GPU 2 of 3 GPUs" in line for line in lines_of(shown))
     shown.press("up", "up", "escape")
     assert any(line.lstrip("│").startswith("› 0") for line in lines_of(shown))
 

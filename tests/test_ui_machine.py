@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from gputop.ui.model.gpus.gpu_history import GpuHistory
 from gputop.ui.model.gpus.machine_page import MachineHistory, page
 from gputop.ui.model.listing.memory_shares import MemorySizes
 from gputop.ui.model.listing.process_table import context_of, process_table
@@ -15,10 +16,16 @@ from tests import fake_frames as fake
 from tests.screen_support import Shown
 
 
-def text(frame: fake.Frame, width: int, history: MachineHistory | None = None, *, live: bool = True) -> str:
-    return "\n".join(
-        plain(line) for line in page(frame, history or MachineHistory(), width, UNICODE, live=live)
-    )
+def text(
+    frame: fake.Frame,
+    width: int,
+    history: MachineHistory | None = None,
+    gpus: GpuHistory | None = None,
+    *,
+    live: bool = True,
+) -> str:
+    histories = history or MachineHistory(), gpus or GpuHistory()
+    return "\n".join(plain(line) for line in page(frame, *histories, width, UNICODE, live=live))
 
 
 def test_h_opens_it_and_each_figure_of_the_machine_is_there() -> None:
@@ -66,6 +73,41 @@ def test_its_graphs_hold_the_shares_of_the_last_minutes() -> None:
     assert len(graph) == 60
     assert set(graph[30:]) == {"⣿"}
     assert set(graph[:29]) == {"⣀"}
+
+
+def test_the_means_of_all_gpus_have_graphs_as_in_nvitop() -> None:
+    """With more than one GPU no graph of their memory was to be had."""
+    gpus = GpuHistory()
+    for second in range(120):
+        frame = fake.frame(gpus=8)
+        percents = [100 if second >= 60 and gpu.index < 4 else 0 for gpu in frame.gpus]
+        rows = [
+            replace(gpu, utilization_percent=percent, memory_used_bytes=20 << 30, utilization_history=())
+            for gpu, percent in zip(frame.gpus, percents, strict=True)
+        ]
+        frame = replace(frame, time_ns=frame.time_ns + second * fake.S, gpus=tuple(rows))
+        gpus.append(frame)
+    lines = text(frame, 82, None, gpus).splitlines()
+    use = next(line for line in lines if line.startswith(" GPUs, mean"))
+    assert " 50% " in use
+    high, low = (lines[lines.index(use) - back][21:] for back in (1, 0))
+    assert set(low[30:60]) == {"⣿"}
+    assert set(high[30:60]) == {" "}, "half of two lines"
+    assert set(low[:29]) == {"⣀"}
+    assert next(line for line in lines if line.startswith(" GPU memory")).split()[2] == "25%"
+    assert "GPU memory" not in text(replace(frame, gpus=()), 82, None, gpus)
+
+
+def test_the_page_of_one_of_several_gpus_has_graphs_of_minutes() -> None:
+    """It had its utilisation of the last 23 s, in one line, above 18 empty ones."""
+    with Shown(fake.frame(gpus=3), "tab", "enter", size=(120, 40)) as screen:
+        for tick in range(1, 8):
+            screen.feed.newest = fake.frame(tick, gpus=3)
+            screen.app.poll()
+        shown = screen.text(120, 40)
+    labels = [line.strip("│").split()[:1] for line in shown.splitlines()]
+    assert all([label] in labels for label in ("util", "mem", "power"))
+    assert "0-100%, last" in shown
 
 
 def test_what_is_not_known_is_left_out_or_said() -> None:

@@ -15,7 +15,7 @@ from gputop.format import escape_text
 from gputop.ui.model import pages
 from gputop.ui.model.answer.summary import summary_lines
 from gputop.ui.model.answer.why import ended_text
-from gputop.ui.model.gpus import gpu_page, machine_page
+from gputop.ui.model.gpus import gpu_history, gpu_page, machine_page
 from gputop.ui.model.look import Line
 from gputop.ui.model.own_cost import OwnCost, shortened_sentence
 from gputop.ui.model.process import callpage
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from gputop.engine.calls.stack_table import Line as SourceLine
 
 _BACK = "[Esc] back"
+_TALL = 36  # lines of a screen whose pages have room for more and higher graphs
 
 
 class PageText(Pane):
@@ -253,12 +254,16 @@ class GpuPage(Page):
     def heading(self) -> str:
         gpu, frame = self.view.gpu, self.view.frame
         gpus = frame.gpus if frame else ()
-        place = f" {gpus.index(gpu) + 1} of {len(gpus)}" if gpu in gpus and gpu is not None else ""
-        return f"GPU{place}" + ("  Up Down other GPU" if len(gpus) > 1 else "")
+        name = f"GPU {gpu.index}" if gpu is not None else "GPU"
+        return name + (f" of {len(gpus)} GPUs  Up Down other GPU" if len(gpus) > 1 else "")
 
     def lines(self, width: int) -> Sequence[Line]:
-        gpu, frame = self.view.gpu, self.view.frame
-        return gpu_page.page(gpu, frame, width, self.view.glyphs) if gpu and frame else ()
+        view, gpu, frame = self.view, self.view.gpu, self.view.frame
+        if gpu is None or frame is None:
+            return ()
+        tall = self.app.size.height >= _TALL
+        graphs = gpu_history.page_lines(view.gpu_history, frame, gpu, width, view.glyphs, tall=tall)
+        return gpu_page.page(gpu, graphs, width, view.glyphs)
 
     def action_gpu(self, by: int) -> None:
         self.view.move_gpu(by)
@@ -276,7 +281,9 @@ class MachinePage(Page):
         view, frame = self.view, self.view.frame
         if frame is None:
             return ()
-        return machine_page.page(frame, view.machine_history, width, view.glyphs, live=view.mode == "live")
+        live, tall = view.mode == "live", self.app.size.height >= _TALL
+        of = view.machine_history, view.gpu_history
+        return machine_page.page(frame, *of, width, view.glyphs, live=live, tall=tall)
 
 
 class ProblemsPage(Page):

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 MOST_RUNS = 256
 MOST_CAUSES = 5
+_WHOLE = 0.9  # of the run: with fewer steps known, their number is not that of the run
 _HOLE_NS = 5 * NS_PER_S  # between two frames: beyond, the power is unknown
 
 
@@ -164,11 +165,14 @@ def summary_lines(
     lasted_ns = (row.exited_ns if row.exited_ns is not None else frame.time_ns) - row.start_ns
     ran_ns = max(row.run_ns or 0, lasted_ns)
     before = f", observed for {format_ns(lasted_ns)}" if ran_ns - lasted_ns > NS_PER_S else ""
-    ran = format_run(ran_ns) if ran_ns >= 600 * NS_PER_S else format_ns(ran_ns)
+    ran = format_run(ran_ns) if ran_ns >= 100 * NS_PER_S else format_ns(ran_ns)
     rows.append(("run time", f"{ran}{before}{f', {ended}' if ended else ', it is running'}", ""))
     steps = "no repeating step found"
     if run.steps:
-        steps = f"{format_count(run.steps)} of {format_ns(run.step_ns / run.steps)} each"
+        each_ns = run.step_ns / run.steps
+        steps = f"{format_count(run.steps)} of {format_ns(each_ns)} each"
+        if run.step_ns < _WHOLE * lasted_ns:  # full explanations, which have steps, leave time out
+            steps = f"{format_ns(each_ns)} each, the mean of {format_count(run.steps)} examined"
     rows.append(("steps", steps, ""))
     if run.explained_ns:
         seen = f" of {format_ns(run.explained_ns)} of GPU time"
@@ -180,8 +184,9 @@ def summary_lines(
     else:
         rows.append(("idle", "unknown: too few CUDA calls to tell when the GPU worked", "unknown"))
     if run.joules is not None:
-        each = f", {format_joules(run.joules / run.steps)} a step" if run.steps else ""
-        mean = f" ({run.joules * NS_PER_S / lasted_ns:.0f} W)" if lasted_ns > 0 else ""
+        per_ns = run.joules / max(lasted_ns, 1)
+        each = f", {format_joules(per_ns * run.step_ns / run.steps)} a step" if run.steps else ""
+        mean = f" ({per_ns * NS_PER_S:.0f} W)" if lasted_ns > 0 else ""
         rows.append(("energy", f"{format_joules(run.joules)}{mean}{each}", ""))
     lines: list[Line] = []
     for name, text, token in rows:

@@ -23,6 +23,7 @@ _DOT_NS = NS_PER_S  # of a graph that is wide enough for ``LEAST_NS``
 _SHORT_DOTS_NS = (BIN_NS, 2 * BIN_NS)  # of a short session, while it fits
 _LABEL, _FIGURE = 6, 8  # columns before a graph
 _MOST_ROWS = 4  # lines of one graph
+_FEW = 3  # graphs of a GPU's page on a low screen
 _HOLD = 2.5  # frames: a longer distance of two frames is a gap
 
 
@@ -141,6 +142,31 @@ def detail_lines(
     if height > 1:
         lines.append(_figure_line(gpu, glyphs))
     return [glyphs.line(line, width) for line in lines[:height]]
+
+
+def page_lines(
+    history: GpuHistory, frame: Frame, gpu: GpuRow, width: int, glyphs: Glyphs, *, tall: bool
+) -> list[Line]:
+    """Return the graphs of a GPU's page: with room of every figure, else of the first three."""
+    values = history.values(gpu.index, frame.time_ns, _columns(width))
+    known = [row for row in range(len(SERIES)) if not np.isnan(values[row]).all()]
+    lines = [
+        line
+        for row in (known if tall else known[:_FEW])
+        for line in _graph_lines(SERIES[row], _figures(gpu)[row], values[row], 2 if tall else 1, glyphs)
+    ]
+    span = span_text(width, history.known_ns(gpu.index, frame.time_ns))
+    return [*lines, ((f" 0-100%, {span}", "faint"),)] if lines else []
+
+
+def mean_of_all(history: GpuHistory, end_ns: int, count: int, cell_ns: int) -> Floats:
+    """Return the mean utilisation and memory share of all GPUs, ``[2, count]``; NaN: unknown."""
+    rings = [ring.cells(end_ns, count, cell_ns)[:2] for ring in history.rings.values()]
+    if not rings:
+        return np.full((2, count), np.nan)
+    stacked = np.stack(rings)
+    seen = (~np.isnan(stacked)).sum(axis=0)
+    return np.where(seen > 0, np.nansum(stacked, axis=0) / np.maximum(seen, 1), np.nan)
 
 
 def _rows(place: int, count: int, room: int) -> int:

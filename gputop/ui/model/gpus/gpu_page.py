@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from gputop.engine.frame import Frame, GpuProcess, GpuRow, MigRow
-from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent, sparkline
+from gputop.engine.frame import GpuProcess, GpuRow, MigRow
+from gputop.format import escape_text, fit, format_bytes, format_ns, format_percent
 from gputop.ui.model.gpus import gpu_text
 from gputop.ui.model.gpus.gpu_text import NA
 from gputop.ui.model.look import Glyphs, Line, Span, merged, paragraph
@@ -16,8 +16,9 @@ _NO_PROCESS = "no process has a context on this GPU"
 _MIG_HEADS = (("#", 3), ("ID", 4), ("SMs", 5), ("MEMORY", 14), ("SM%", 6), ("TENS%", 7), ("DRAM%", 7))
 
 
-def page(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
-    lines = [_who(gpu, width, glyphs), _graph(gpu, frame, width, glyphs)]
+def page(gpu: GpuRow, graphs: Sequence[Line], width: int, glyphs: Glyphs) -> list[Line]:
+    """Return the page; ``graphs`` are those of the last minutes, if any figure is known."""
+    lines = [_who(gpu, width, glyphs), *_graphs(gpu, graphs, glyphs)]
     if not gpu.lost:
         for title, figures in gpu_text.SECTIONS:
             lines += _section(title, figures, gpu, width, glyphs)
@@ -35,17 +36,10 @@ def _who(gpu: GpuRow, width: int, glyphs: Glyphs) -> Line:
     return ((f" GPU {gpu.index}", "value"), (f"  {name}  ", ""), (rest, "faint"))
 
 
-def _graph(gpu: GpuRow, frame: Frame, width: int, glyphs: Glyphs) -> Line:
-    """Return the utilisation over as many marks as fit, on a fixed scale."""
+def _graphs(gpu: GpuRow, graphs: Sequence[Line], glyphs: Glyphs) -> Sequence[Line]:
     if trouble := gpu_text.trouble(gpu, glyphs):
-        return ((" ", ""), trouble)
-    if all(value is None for value in gpu.utilization_history):
-        return ((" no utilisation reported so far", "unknown"),)
-    room = max(width - 26, 8)
-    shown = min(room, len(gpu.utilization_history))
-    seconds = shown / frame.rate_hz if frame.rate_hz > 0 else 0
-    graph = sparkline(gpu.utilization_history, shown, ascii_only=glyphs.ascii)
-    return ((" ", ""), (graph, "busy"), (f" 0-100%, last {seconds:.0f} s", "faint"))
+        return [((" ", ""), trouble)]
+    return graphs or [((" no utilisation reported so far", "unknown"),)]
 
 
 def _section(

@@ -1,4 +1,4 @@
-"""The page of the machine: CPUs, memory, pressure, disks and network, now and over the last minutes."""
+"""The page of the machine: CPUs, memory, pressure, disks, network, mean of the GPUs; the last minutes."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from gputop.engine.frame import Frame
 from gputop.engine.host_figures import HostRow
 from gputop.format import NS_PER_S, bar, fit, format_bytes, format_percent
 from gputop.ui.model.braille import PER_COLUMN, graph, graph_spans
+from gputop.ui.model.gpus.gpu_history import GpuHistory, mean_of_all, shares
 from gputop.ui.model.gpus.host_line import cpu_text
 from gputop.ui.model.listing.process_table import format_run
 from gputop.ui.model.look import Glyphs, Line, Span, line_width, merged, paragraph
@@ -15,6 +16,7 @@ from gputop.ui.model.time.history_ring import BIN_NS, HistoryRing, SeenFrames, s
 
 _KEPT_NS = 600 * NS_PER_S
 _SERIES = ("CPU", "memory", "CPU pressure", "I/O pressure")
+_GPU_SERIES = "GPUs, mean", "GPU memory"
 _LABEL, _FIGURE, _ROWS = 14, 6, 2
 _LOADS = "load of 1 min", "of 5 min", "of 15 min"
 _CORE = 20  # columns of a CPU
@@ -38,16 +40,20 @@ class MachineHistory:
         if new and frame.host is not None:
             self._ring.put(frame.time_ns, _shares(frame.host), _HOLD_NS, before_ns)
 
-    def lines(self, frame: Frame, width: int, glyphs: Glyphs) -> list[Line]:
+    def lines(self, frame: Frame, gpus: GpuHistory, width: int, glyphs: Glyphs, *, tall: bool) -> list[Line]:
+        """Return a graph of each figure: those of the machine, then the means of its GPUs."""
+        rows = _ROWS if tall else 1
         columns = max(width - _LABEL - _FIGURE - 2, 8)
         cell_ns = max(NS_PER_S, -(-120 * NS_PER_S // (columns * PER_COLUMN) // BIN_NS) * BIN_NS)
-        values = self._ring.cells(frame.time_ns, columns * PER_COLUMN, cell_ns)
+        cells = frame.time_ns, columns * PER_COLUMN, cell_ns
+        values = [*self._ring.cells(*cells), *mean_of_all(gpus, *cells)]
+        now = (*_shares(frame.host), *_gpu_shares(frame))
         lines: list[Line] = []
-        for label, share, row in zip(_SERIES, _shares(frame.host), values, strict=True):
+        for label, share, row in zip((*_SERIES, *_GPU_SERIES), now, values, strict=True):
             if share is None:
                 continue
-            for place, drawn in enumerate(graph(row, _ROWS, glyphs)):
-                last = place == _ROWS - 1
+            for place, drawn in enumerate(graph(row, rows, glyphs)):
+                last = place == rows - 1
                 head: list[Span] = [
                     (fit(f" {label}" if last else "", _LABEL), "head"),
                     (fit(f"{format_percent(100 * share)}%" if last else "", _FIGURE, right=True), "value"),
@@ -57,6 +63,13 @@ class MachineHistory:
         seconds = columns * PER_COLUMN * cell_ns // NS_PER_S
         span = f"{seconds // 60} min {seconds % 60} s" if seconds % 60 else f"{seconds // 60} min"
         return [*lines, ((f" 0-100%, last {span}", "faint"),)]
+
+
+def _gpu_shares(frame: Frame) -> list[float | None]:
+    """Return the mean utilisation and memory share of the GPUs; None: not reported."""
+    found = [shares(gpu)[:2] for gpu in frame.gpus]
+    columns = [[one for one in column if one is not None] for column in zip(*found, strict=True)] or [[], []]
+    return [sum(column) / len(column) if column else None for column in columns]
 
 
 def _shares(host: HostRow | None) -> tuple[float | None, ...]:
@@ -72,7 +85,17 @@ def _shares(host: HostRow | None) -> tuple[float | None, ...]:
     )
 
 
-def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, live: bool) -> list[Line]:
+def page(
+    frame: Frame,
+    history: MachineHistory,
+    gpus: GpuHistory,
+    width: int,
+    glyphs: Glyphs,
+    *,
+    live: bool,
+    tall: bool = True,
+) -> list[Line]:
+    """Return the page; not ``tall``: with a line for each graph."""
     host = frame.host
     if host is None:
         return [*paragraph(_NONE_YET if live else _NONE, "unknown", width, glyphs)]
@@ -83,7 +106,7 @@ def page(frame: Frame, history: MachineHistory, width: int, glyphs: Glyphs, *, l
     title = _packed((f" {name}  ", "value"), facts, width)
     lines = [
         *title,
-        *history.lines(frame, width, glyphs),
+        *history.lines(frame, gpus, width, glyphs, tall=tall),
         *_cores(host, width, glyphs),
         *_figures(host, width),
     ]
