@@ -16,6 +16,7 @@ from typing import Any
 
 import pytest
 
+from gputop.analysis.answer.report import Gain, Range
 from gputop.commands.completion import SHELLS
 from gputop.commands.screen.text import render_text
 from gputop.engine.calls.launch_counts import KernelRow
@@ -162,6 +163,32 @@ def test_findings_of_processes_on_other_gpus_are_left_out_and_the_verdict_keeps_
     other = explained_of_gpus(told, frame, {1}).report
     assert other is not None
     assert other.diagnosis is None, "its finding is elsewhere"
+
+
+@pytest.mark.parametrize("shares", [((0, 0.25), (1, 0.75)), ((1, 1.0),), ()])
+def test_a_finding_on_several_gpus_costs_those_shown_their_part(
+    shares: tuple[tuple[int, float], ...],
+) -> None:
+    """One process on two GPUs: `GPU 0 was idle for 92 % of 5.8s, 8.0s of it because of this` was false."""
+    frame = fake.frame(gpus=2)
+    loss = Range(4 * why.S, 9 * why.S, 8 * why.S)
+    one = replace(why.finding(), loss=loss, gpu_shares=shares, gain=Gain(9 * why.S, "", why.S))
+    idle = Range(4 * why.S, 6 * why.S, 5 * why.S)
+    account = replace(why.account(), span_ns=10 * why.S, bounds=idle)
+    gpus = tuple(why.GpuSpan(f"GPU {index}", 10 * why.S, idle, account) for index in range(2))
+    told = why.explained(one, gpus=gpus, span_ns=20 * why.S, diagnosis=why.diagnosis())
+    assert told.report is not None
+    report = report_of_gpus(told.report, frame, {0})
+    part = dict(shares).get(0, 0.0) if shares else 1.0
+    if not part:
+        assert not report.findings, "nothing of it is on this GPU"
+        return
+    (found,) = report.findings
+    assert found.loss == Range(*(int(part * ns) for ns in (4 * why.S, 9 * why.S, 8 * why.S)))
+    assert found.gain.ns == max(account.idle.upper, account.idle.estimate or 0) + why.S, "and its work"
+    assert not any(text.startswith("accounts for") for text in report.diagnosis.evidence)  # type: ignore[union-attr]
+    whole = report_of_gpus(told.report, frame, {0, 1}).findings[0]
+    assert whole.loss == loss
 
 
 def test_the_verdict_of_some_gpus_is_about_these() -> None:

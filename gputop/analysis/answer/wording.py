@@ -325,15 +325,22 @@ def verdict(
 def of_gpus(report: Report, gpus: Collection[int], elsewhere: Collection[int]) -> Report:
     """Return the report with these GPUs, and without findings of the processes ``elsewhere``."""
     labels = {f"GPU {index}" for index in gpus}
-    findings = tuple(one for one in report.findings if one.pid not in elsewhere)
-    diagnosis = report.diagnosis
-    if diagnosis is not None and diagnosis.lead is not None:
-        lead = report.findings[diagnosis.lead]
-        place = next((place for place, one in enumerate(findings) if one is lead), None)
-        diagnosis = replace(diagnosis, lead=place) if place is not None else None
     shown = tuple(gpu for gpu in report.gpus if gpu.label in labels)
     accounts = [gpu.account for gpu in shown]
     idle, span_ns = whole(accounts), sum(gpu.span_ns for gpu in shown)
+    parts = [(place, _part_on(one, gpus)) for place, one in enumerate(report.findings)]
+    parts = [(place, part) for place, part in parts if part and report.findings[place].pid not in elsewhere]
+    most_ns = max(idle.upper, idle.estimate or 0)
+    findings = tuple(_of_part(report.findings[place], part, most_ns) for place, part in parts)
+    diagnosis = report.diagnosis
+    if diagnosis is not None and diagnosis.lead is not None:
+        here = [place for place, _part in parts]
+        lead = here.index(diagnosis.lead) if diagnosis.lead in here else None
+        evidence = diagnosis.evidence
+        if len(shown) < len(report.gpus):  # the share is that of all GPUs
+            evidence = tuple(text for text in evidence if not text.startswith(ACCOUNTS))
+        diagnosis = replace(diagnosis, lead=lead, evidence=evidence) if lead is not None else None
+    its_steps = report.steps is None or report.steps.pid not in elsewhere
     # the report does not have it by GPU: on these at most their proved idle time
     unexplained_ns = min(report.unexplained_ns, idle.lower)
     sentence = report.verdict
@@ -343,12 +350,37 @@ def of_gpus(report: Report, gpus: Collection[int], elsewhere: Collection[int]) -
     return replace(
         report,
         gpus=shown,
+        steps=report.steps if its_steps else None,
+        what_if=report.what_if if its_steps else (),
+        events=tuple(one for one in report.events if one.pid not in elsewhere),
         findings=findings,
         diagnosis=diagnosis,
         idle=idle,
         span_ns=span_ns,
         unexplained_ns=unexplained_ns,
         verdict=sentence,
+    )
+
+
+def _part_on(finding: Finding, gpus: Collection[int]) -> float:
+    """Return the share of a finding's loss on some GPUs; 1.0 where it is not known by GPU."""
+    if not finding.gpu_shares:
+        return 1.0
+    return round(sum(share for index, share in finding.gpu_shares if index in gpus), 9)
+
+
+def _of_part(finding: Finding, part: float, idle_ns: int) -> Finding:
+    """Return a finding with a part of its loss; its fix saves no more than the idle time there."""
+    loss, gain = finding.loss, finding.gain
+    lower, upper, estimate = (
+        None if ns is None else int(ns * part) for ns in (loss.lower, loss.upper, loss.estimate)
+    )
+    most_ns = idle_ns + gain.work_ns if finding.kind == "idle" else gain.ns
+    return replace(
+        finding,
+        loss=Range(lower or 0, upper or 0, estimate),
+        per_step_ns=None if finding.per_step_ns is None else int(finding.per_step_ns * part),
+        gain=replace(gain, ns=min(gain.ns, most_ns)),
     )
 
 
