@@ -309,7 +309,7 @@ def test_the_last_pane_stays() -> None:
     screen = Shown(fake.frame(), "1", "2", "3", "4")
     assert screen.view.hidden == {"gpus", "processes", "calls"}
     assert screen.said == "the last pane cannot be hidden"
-    assert "Threads  8 of 4242" in screen.text()
+    assert "Threads  of 4242 python  8 threads" in screen.text()
     screen.press("F")
     assert not screen.view.hidden
 

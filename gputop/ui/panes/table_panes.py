@@ -270,8 +270,8 @@ class ThreadsPane(DetailTable):
             return super().about()
         faults = call_table.faults_text(row, self.view.frame)
         return [
-            (f" {len(row.threads)}", "dim"),
             *super().about(),
+            (f"  {format_counted(len(row.threads), 'thread')}", "dim"),
             *([(f"  {faults}", "faint")] if faults else []),
         ]
 

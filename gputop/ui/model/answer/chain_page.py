@@ -202,7 +202,7 @@ def _moments(finding: Finding, moment: int, replay: bool, width: int, glyphs: Gl
         sign = glyphs.cursor if chosen else " "
         spans.append((f"{sign}{time / NS_PER_S:.3f} s ", "value+select" if chosen else "value"))
     spans.append(
-        ("  [Tab] choose [Enter] go there" if replay else "  of the recording", "key" if replay else "dim")
+        ("  [Tab] choose [Enter] go there" if replay else "  after the start", "key" if replay else "dim")
     )
     return glyphs.line(spans, width)
 

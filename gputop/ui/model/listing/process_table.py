@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -57,6 +58,7 @@ WAITING_UNTRACED = (
 
 
 _INTERPRETERS = ("python", "pypy")
+_SWITCHES = re.compile(r"(-[bBdEiIOPqRsSuvx]+ )*")  # of Python, without a value
 _OUTPUT_LINES = 12  # of a command that ended without a CUDA call
 
 
@@ -166,17 +168,19 @@ def _scheduled(
 def _command(row: ProcessRow, context: Context, width: int) -> Span:
     """Return the command line without the program's folder; the name if it is unknown (--private).
 
-    Without room the script's folder goes, then the interpreter: ``train.py --epochs 90``.
+    Without room the script's folder goes, then the interpreter with its switches: ``train.py --epochs 90``.
     """
     program, space, rest = row.command.partition(" ")
     name = program.rpartition("/")[2]
     text = name + space + rest if program else f"[{row.name}]" if row.name else ""
-    if width_of(text) > width and not rest.startswith("-"):
-        script, blank, words = rest.partition(" ")
-        rest = script.rpartition("/")[2] + blank + words
-        text = name + space + rest
+    if width_of(text) > width:
+        switches = _SWITCHES.match(rest) if name.startswith(_INTERPRETERS) else None
+        first = switches.group() if switches is not None else ""
+        script, blank, words = rest[len(first) :].partition(" ")
+        script = script if script.startswith("-") else script.rpartition("/")[2]
+        text = name + space + first + script + blank + words
         if width_of(text) > width and name.startswith(_INTERPRETERS) and script:
-            text = rest
+            text = script + blank + words
     return context.glyphs.shown(text), "dim"
 
 
