@@ -308,6 +308,17 @@ def test_figures_of_all_gpus_come_before_bars_of_a_few(width: int, figures: int)
     assert all(f"GPU{n} " in text(short, 92, 3)[0] for n in (5, 6, 7))
 
 
+@pytest.mark.parametrize("count", [1, 2, 8])
+@pytest.mark.parametrize("doubts", [(), ("NVML disagrees",), ("NVML disagrees", "lost 12")])
+def test_a_doubt_never_takes_the_place_of_the_idle_time(count: int, doubts: tuple[str, ...]) -> None:
+    """At 80 columns ``NVML disagrees`` left no word of how idle the GPU was."""
+    why = replace(told(made.explained(made.finding(), gpus=many(count).gpus)), doubts=doubts)
+    for width in (72, 80, 90):
+        first = text(replace(why, kind="input-bound"), width, 3)[0]
+        assert len(first) == width
+        assert re.search(r"\d+ %", first.partition("input-bound")[2]), first
+
+
 def test_gpus_of_unknown_number_have_short_names_beside_others() -> None:
     report = many(4)
     spans = [replace(gpu, label=f"an unknown device of process {23_240 + n}") if n > 1 else gpu

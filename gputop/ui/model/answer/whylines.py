@@ -69,14 +69,28 @@ def _heading_line(why: Why, width: int, glyphs: Glyphs) -> Line:
 
 
 def _short_heading(why: Why, width: int, glyphs: Glyphs) -> Line:
-    """Return class, age and GPUs in one line."""
-    left: list[Span] = [(" WHY ", "title"), (why.when, "warn" if why.old else "dim")]
-    if why.kind:
-        left += [("  ", ""), (why.kind, "" if why.calm else "value")]
-    left += [(f" {glyphs.warning} {doubt}", "warn") for doubt in why.doubts]
-    room = width - line_width(left) - 2
-    gpus = _gpu_rows(why, room, 1, glyphs, legend=False)[0] if room >= _cell_least(why.gpus[:1]) else ()
+    """Return class, age and GPUs in one line; without room the age is left out."""
+    for when in (why.when, ""):
+        left: list[Span] = [(" WHY ", "title")]
+        left += [(when, "warn" if why.old else "dim")] if when else []
+        if why.kind:
+            left += [("  " if when else "", ""), (why.kind, "" if why.calm else "value")]
+        left += [(f" {glyphs.warning} {doubt}", "warn") for doubt in why.doubts]
+        room = width - line_width(left) - 2
+        gpus = _beside(why, room, glyphs)
+        if line_width(gpus) <= room:
+            break
     return glyphs.line([*left, ("  ", ""), *gpus], width)
+
+
+def _beside(why: Why, room: int, glyphs: Glyphs) -> Line:
+    """Return the GPUs with bars, their figures, or one figure for all."""
+    if room >= _cell_least(why.gpus[:1]):
+        return _gpu_rows(why, room, 1, glyphs, legend=False)[0]
+    figures = _figures(why, room, glyphs)
+    if line_width(figures) <= room:
+        return figures
+    return ((f"idle {all_idle_text(why.gpus, glyphs)}", "dim" if why.calm else "value"),)
 
 
 def _body(why: Why, width: int, room: int, glyphs: Glyphs, *, with_gpus: bool) -> list[Line]:
