@@ -1,24 +1,80 @@
-"""Threads' names: a table that grows all day, whose copies share common parts."""
+"""Threads' names: a table that grows all day, packed into arrays; its copies share common parts."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Iterator
-from typing import Final
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from typing import Any, Final
 
-MOST_NAMES: Final = 32_768  # the newest; as many as the recorder remembers, which repeats others
+import numpy as np
+import numpy.typing as npt
+
+MOST_NAMES: Final = 32_768  # the newest; more than the recorder remembers, which repeats others
 Row = tuple[int, str]
-Layer = dict[int, Row | str]  # only the name where the thread is its process's first: a third of the bytes
+_FEW: Final = 512  # names that are not packed yet
+_MOST_HITS: Final = 1024  # rows that were found last
+_END: Final = 1 << 63  # larger numbers are in damaged files only
+_SMALL: Final = (1 << 31) - 1
 
 
-def _compact(tid: int, row: Row) -> Row | str:
-    """The entry of a row; equal names are one object."""
-    pid, name = row[0], sys.intern(row[1])
-    return name if pid == tid else (pid, name)
+def _numbers(values: Iterable[int]) -> npt.NDArray[Any]:
+    numbers = np.array(list(values), np.int64)
+    return numbers.astype(np.int32) if (np.abs(numbers) <= _SMALL).all() else numbers
 
 
-def _row(tid: int, entry: Row | str) -> Row:
-    return (tid, entry) if isinstance(entry, str) else entry
+class _Packed:
+    """Names by ascending thread id, 20 bytes each; never changed."""
+
+    __slots__ = ("names", "pids", "tids", "turn")
+
+    def __init__(
+        self,
+        tids: npt.NDArray[Any],
+        pids: npt.NDArray[Any],
+        names: npt.NDArray[np.object_],
+        turn: npt.NDArray[Any],
+    ) -> None:
+        order = np.argsort(tids, kind="stable")
+        self.tids, self.pids, self.names = tids[order], pids[order], names[order]
+        self.turn = turn[order].astype(np.int32)  # ascending in the order of their reports
+
+    @classmethod
+    def of(cls, rows: dict[int, Row]) -> _Packed:
+        names = np.empty(len(rows), object)
+        names[:] = [name for _pid, name in rows.values()]
+        return cls(_numbers(rows), _numbers(pid for pid, _ in rows.values()), names, np.arange(len(rows)))
+
+    def __len__(self) -> int:
+        return len(self.tids)
+
+    def get(self, tid: int) -> Row | None:
+        if not len(self) or not self.tids[0] <= tid <= self.tids[-1]:
+            return None
+        place = int(self.tids.searchsorted(self.tids.dtype.type(tid)))
+        return (int(self.pids[place]), self.names[place]) if self.tids[place] == tid else None
+
+    def without(self, tids: Any) -> _Packed:
+        """Return the names of other threads."""
+        kept = ~np.isin(self.tids, tids)
+        if kept.all():
+            return self
+        return _Packed(self.tids[kept], self.pids[kept], self.names[kept], self.turn[kept])
+
+    def items(self) -> Iterator[tuple[int, Row]]:
+        """Each in the order of their reports."""
+        for place in np.argsort(self.turn).tolist():
+            yield int(self.tids[place]), (int(self.pids[place]), self.names[place])
+
+
+def _joined(older: _Packed, newer: _Packed) -> _Packed:
+    older = older.without(newer.tids)
+    later = newer.turn.astype(np.int64) + int(older.turn.max(initial=-1)) + 1
+    both = ((getattr(older, name), getattr(newer, name)) for name in ("tids", "pids", "names"))
+    tids, pids, names = (np.concatenate(pair) for pair in both)
+    turn = np.concatenate([older.turn, later])
+    if turn.max(initial=0) > _SMALL // 2:
+        turn = np.argsort(np.argsort(turn))
+    return _Packed(tids, pids, names, turn)
 
 
 class ThreadNames:
@@ -29,52 +85,71 @@ class ThreadNames:
     Names from before a copy stay as they are, in layers, each more than twice as large as the next.
     """
 
-    __slots__ = ("_new", "_old")
+    __slots__ = ("_hits", "_new", "_old")
 
     def __init__(self) -> None:
-        self._old: tuple[Layer, ...] = ()  # the largest first; none is ever changed
-        self._new: Layer = {}
+        self._old: tuple[_Packed, ...] = ()  # the largest first
+        self._new: dict[int, Row] = {}
+        self._hits: dict[int, Row | None] = {}  # found in ``_old``, or not
 
     def __len__(self) -> int:
         return sum(map(len, self.layers))  # at least as many as there are
 
     def __setitem__(self, tid: int, row: Row) -> None:
+        if not (-_END < tid < _END and -_END < row[0] < _END):
+            return
         self._new.pop(tid, None)  # repeated, it is among the newest
-        self._new[tid] = _compact(tid, row)
+        self._new[tid] = row[0], sys.intern(row[1])
+        if len(self._new) >= _FEW:
+            self._pack()
 
     @property
-    def layers(self) -> tuple[Layer, ...]:
+    def layers(self) -> tuple[_Packed | dict[int, Row], ...]:
         """The tables that hold the threads, oldest first; copies share all but the last."""
         return (*self._old, self._new)
 
+    def _pack(self) -> None:
+        layers = [*self._old, *([_Packed.of(self._new)] if self._new else [])]
+        while len(layers) > 1 and 2 * len(layers[-1]) >= len(layers[-2]):
+            newer = layers.pop()
+            layers.append(_joined(layers.pop(), newer))
+        self._old, self._new = tuple(layers), {}
+        self._hits.clear()
+
     def get(self, tid: int) -> Row | None:
         """The name of a thread."""
-        for layer in reversed(self.layers):
-            if (entry := layer.get(tid)) is not None:
-                return _row(tid, entry)
-        return None
+        if (row := self._new.get(tid)) is not None:
+            return row
+        if tid not in self._hits:
+            if len(self._hits) >= _MOST_HITS:
+                self._hits.clear()
+            found = (layer.get(tid) for layer in reversed(self._old))
+            self._hits[tid] = next((row for row in found if row is not None), None)
+        return self._hits[tid]
+
+    def of(self, pid: int) -> Iterator[str]:
+        """The names of a process's threads, in the order of their last reports."""
+        for place, layer in enumerate(self._old):
+            rows = np.flatnonzero(layer.pids == pid)
+            for row in rows[np.argsort(layer.turn[rows])].tolist():
+                tid = int(layer.tids[row])
+                if tid not in self._new and not any(later.get(tid) for later in self._old[place + 1 :]):
+                    yield layer.names[row]
+        yield from (name for owner, name in self._new.values() if owner == pid)
 
     def items(self) -> Iterator[tuple[int, Row]]:
         """Each thread once, in the order of its last report."""
-        return ((tid, _row(tid, entry)) for tid, entry in self._entries())
-
-    def _entries(self) -> Iterator[tuple[int, Row | str]]:
-        layers = self.layers
-        for place, layer in enumerate(layers):
-            again = {tid for other in layers[place + 1 :] for tid in other if tid in layer}
-            yield from (one for one in layer.items() if one[0] not in again) if again else layer.items()
-
-    def values(self) -> Iterator[Row]:
-        """Of each thread."""
-        return (row for _tid, row in self.items())
+        later: Sequence[Any] = [_numbers(self._new)]
+        found: list[Iterator[tuple[int, Row]]] = [iter(self._new.items())]
+        for layer in reversed(self._old):
+            found.append(layer.without(np.concatenate(later)).items())
+            later = [*later, layer.tids]
+        for rows in reversed(found):
+            yield from rows
 
     def copy(self) -> ThreadNames:
         """An independent copy."""
-        layers = [*self._old, *([self._new] if self._new else [])]
-        while len(layers) > 1 and 2 * len(layers[-1]) >= len(layers[-2]):
-            newer, older = layers.pop(), layers.pop()
-            layers.append({tid: row for tid, row in older.items() if tid not in newer} | newer)
-        self._old, self._new = tuple(layers), {}
+        self._pack()
         other = ThreadNames()
         other._old = self._old
         return other
@@ -87,13 +162,19 @@ class ThreadNames:
     def shorten(self) -> None:
         """Drop the oldest when there are twice as many as are kept."""
         if len(self) > 2 * MOST_NAMES:
-            self._old, self._new = (), dict([*self._entries()][-MOST_NAMES:])
+            self._old, self._new = (), dict([*self.items()][-MOST_NAMES:])
+            self._pack()
 
     def forget(self, pids: Collection[int]) -> None:
         """Drop the threads of these processes."""
-        gone = {tid for tid, row in self.items() if row[0] in pids}
-        kept = [
-            layer if layer.keys().isdisjoint(gone) else {tid: layer[tid] for tid in layer if tid not in gone}
-            for layer in self.layers
-        ]
-        self._old, self._new = tuple(layer for layer in kept[:-1] if layer), kept[-1]
+        wanted = _numbers(pid for pid in pids if -_END < pid < _END)
+        maybe = (layer.tids[np.isin(layer.pids, wanted)].tolist() for layer in self._old)
+        rows = {tid: self.get(tid) for tids in (*maybe, self._new) for tid in tids}
+        gone = [tid for tid, row in rows.items() if row is not None and row[0] in pids]
+        if not gone:
+            return
+        kept = (layer.without(_numbers(gone)) for layer in self._old)
+        self._old = tuple(layer for layer in kept if len(layer))
+        for tid in gone:
+            self._new.pop(tid, None)
+        self._hits.clear()

@@ -60,12 +60,26 @@ def peak_bytes(make: Callable[[], object]) -> int:
 
 
 @pytest.mark.slow
-def test_an_explanation_allocates_at_most_500_bytes_a_call() -> None:
+def test_an_explanation_allocates_at_most_370_bytes_a_call() -> None:
     busy = window()
     report = explained(busy).verdict.report
     assert report.steps is not None
     assert report.steps.count == PER_BURST * 10_000
-    assert peak_bytes(lambda: explained(busy)) / CALLS < 500
+    assert peak_bytes(lambda: explained(busy)) / CALLS < 370
+
+
+def test_a_window_keeps_at_most_50_bytes_a_call() -> None:
+    """What all calls of a batch have in common takes no memory of each."""
+    found = list(launches())
+    tracemalloc.start()
+    try:
+        made = Window(items.HEADER)
+        for item in found:
+            made.feed(item)
+        assert tracemalloc.get_traced_memory()[0] / CALLS < 50
+    finally:
+        tracemalloc.stop()
+    assert len(made.evidence().calls) > 0.9 * CALLS
 
 
 def test_an_explanation_keeps_at_most_20_bytes_a_call() -> None:
@@ -82,7 +96,7 @@ def test_an_explanation_keeps_at_most_20_bytes_a_call() -> None:
 
 def test_a_checkpoint_allocates_a_tenth_of_that() -> None:
     busy = window()
-    assert peak_bytes(busy.compact) / CALLS < 55
+    assert peak_bytes(busy.compact) / CALLS < 35
 
 
 def test_a_checkpoint_keeps_at_most_40_kilobytes() -> None:

@@ -17,10 +17,11 @@ from gputop.analysis.window import SLACK_NS, WINDOW_NS, Window
 from gputop.engine.own_memory import (
     BUDGET_BYTES,
     FIRST_S,
-    MOST_HALVINGS,
+    PARTS,
     SETTLE_S,
     UP_S,
     OwnMemory,
+    forget_peak,
     resident_bytes,
 )
 from gputop.playback.feed import Explained
@@ -36,11 +37,11 @@ MB = 1_000_000
 
 
 def after(memory: OwnMemory, seconds: Iterator[int], sizes: dict[int, int], count: int) -> list[int]:
-    """The halvings at each explanation, one each five seconds, where it takes so many MB at each of them."""
+    """How much less is explained each five seconds, where that takes so many MB."""
     found = []
     for second in itertools.islice(seconds, 0, count * 5, 5):
-        memory.consume(second, sizes[memory.halvings] * MB)
-        found.append(memory.halvings)
+        memory.consume(second, sizes[memory.less] * MB)
+        found.append(memory.less)
     return found
 
 
@@ -50,11 +51,11 @@ def test_within_the_budget_all_is_explained() -> None:
     assert memory.length(WINDOW_NS) == WINDOW_NS
 
 
-def test_above_the_budget_half_is_explained_until_that_suffices() -> None:
+def test_above_the_budget_less_is_explained_until_that_suffices() -> None:
     memory = OwnMemory()
-    steps = after(memory, itertools.count(), {0: 190, 1: 170, 2: 160}, 100)
+    steps = after(memory, itertools.count(), {0: 190, 1: 170, 2: 160, 3: 155}, 100)
     assert set(steps[: int(FIRST_S) // 5]) == {0}, "what starts it does not count"
-    assert steps[-1] == MOST_HALVINGS
+    assert steps[-1] == PARTS - 1
     apart = steps.index(2) - steps.index(1)
     assert apart * 5 >= SETTLE_S, "what the change saves is seen before the next one"
     assert memory.length(WINDOW_NS) == WINDOW_NS // 4
@@ -62,8 +63,8 @@ def test_above_the_budget_half_is_explained_until_that_suffices() -> None:
 
 def test_it_goes_back_when_there_is_room_and_tries_in_vain_ever_more_seldom() -> None:
     memory, seconds = OwnMemory(), itertools.count()
-    assert after(memory, seconds, {0: 190, 1: 110}, 20)[-1] == 1
-    assert set(after(memory, seconds, {1: 110}, 200)) == {1}, "twice the length may take twice the memory"
+    assert after(memory, seconds, {0: 190, 1: 140}, 20)[-1] == 1
+    assert set(after(memory, seconds, {1: 140}, 200)) == {1}, "a longer one would take more"
     assert after(memory, seconds, {0: 90, 1: 90}, int(UP_S) // 5 + 5)[-1] == 0
     swings = after(OwnMemory(), itertools.count(), {0: 190, 1: 90}, 12 * 3_600 // 5)
     ups = sum(before > then for before, then in itertools.pairwise(swings))
@@ -81,6 +82,17 @@ def test_the_memory_of_a_child_counts() -> None:
         child.stdout.readline()
         assert resident_bytes() > alone + 50 * MB
         child.communicate(b"\n")
+
+
+def test_a_peak_that_has_passed_counts() -> None:
+    assert forget_peak()
+    before = resident_bytes(peak=True)
+    held = b"x" * (60 * MB)
+    del held
+    assert resident_bytes() < before + 30 * MB
+    assert resident_bytes(peak=True) > before + 50 * MB
+    assert forget_peak()
+    assert resident_bytes(peak=True) < before + 30 * MB
 
 
 def launches(seconds: int) -> Iterator[Item]:
@@ -115,7 +127,7 @@ def test_a_shorter_explanation_keeps_as_much_less_and_finds_the_same() -> None:
 
 def test_a_live_explainer_above_its_budget_shortens_what_it_explains(monkeypatch: pytest.MonkeyPatch) -> None:
     used = [BUDGET_BYTES + 1]
-    monkeypatch.setattr(live, "resident_bytes", lambda: used[0])
+    monkeypatch.setattr(live, "resident_bytes", lambda *, peak: used[0])
     monkeypatch.setattr("gputop.engine.own_memory.FIRST_S", 0.0)
     explainer = LiveExplainer(items.HEADER)
     explainer.memory = OwnMemory()
@@ -123,7 +135,7 @@ def test_a_live_explainer_above_its_budget_shortens_what_it_explains(monkeypatch
     for item in launches(13):
         explainer.feed(item)
     deadline = time.monotonic() + 120
-    while not explainer.memory.halvings and explainer.thread.is_alive() and time.monotonic() < deadline:
+    while not explainer.memory.less and explainer.thread.is_alive() and time.monotonic() < deadline:
         time.sleep(0.01)
     last = items.mark(99, START + 13 * SECOND + MS)
     explainer.feed(last)
@@ -131,7 +143,7 @@ def test_a_live_explainer_above_its_budget_shortens_what_it_explains(monkeypatch
         time.sleep(0.01)
     explainer.close()
     assert explainer.failure == ""
-    assert explainer.shortened_ns == WINDOW_NS // 2
+    assert explainer.shortened_ns == WINDOW_NS * 3 // 4
     assert all(window.length_ns == WINDOW_NS for _mark, window in explainer.checkpoints), "the past is whole"
 
 

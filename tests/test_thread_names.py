@@ -49,7 +49,8 @@ def test_copies_are_what_tables_of_their_own_would_be(seed: int) -> None:
     for names, plain in found:
         assert list(names.items()) == list(plain.items())
         assert all(names.get(tid) == plain.get(tid) for tid in range(200))
-        assert list(names.values()) == list(plain.values())
+        for pid in range(9):
+            assert list(names.of(pid)) == [name for owner, name in plain.values() if owner == pid]
 
 
 def test_a_copy_each_half_minute_takes_little_more_than_one_table() -> None:
@@ -80,16 +81,32 @@ def test_the_newest_names_stay(monkeypatch: pytest.MonkeyPatch) -> None:
     assert known.names.get(1_000) is None
 
 
-def test_a_process_s_name_takes_little_memory() -> None:
-    """A screen keeps four tables, of up to 65,536 processes that came and went each."""
-    tids = range(1_000_000, 1_020_000)
-    sample = Sample(NAMES, 1, {"tid": [*tids], "pid": [*tids], "name": [f"worker {tid % 9}" for tid in tids]})
+def test_numbers_of_any_size_are_kept_or_left_out() -> None:
+    names = ThreadNames()
+    for tid in (5, -7, 1 << 40, 1 << 70):
+        names[tid] = (tid, "sh")
+        names.copy()
+    assert names.get(1 << 40) == (1 << 40, "sh")
+    assert [tid for tid, _row in names.items()] == [5, -7, 1 << 40]
+    assert names.get(1 << 70) is None
+    names.forget({1 << 70, -7})
+    assert [tid for tid, _row in names.items()] == [5, 1 << 40]
+
+
+@pytest.mark.parametrize("own", [True, False])
+def test_a_name_takes_20_bytes(own: bool) -> None:
+    """A screen keeps four tables, of up to 65,536 threads that came and went each."""
+    samples = [
+        told(*range(begin, begin + 50), pid=begin if own else 7, name=f"worker {begin % 9}")
+        for begin in range(1_000_000, 1_020_000, 50)
+    ]
     tracemalloc.start()
     try:
         known = Known()
-        known.consume(sample)
-        each = tracemalloc.get_traced_memory()[0] / len(tids)
+        for sample in samples:
+            known.consume(sample)
+        each = tracemalloc.get_traced_memory()[0] / 20_000
     finally:
         tracemalloc.stop()
-    assert known.names.get(1_000_007) == (1_000_007, "worker 8")
-    assert each < 50, each
+    assert known.names.get(1_000_057) == (1_000_050 if own else 7, f"worker {1_000_050 % 9}")
+    assert each < 25, each

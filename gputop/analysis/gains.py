@@ -291,8 +291,10 @@ def removal(cause: Cause, claim: CauseMatch) -> Removal:
     short = _short(cause, claim)
     loop = _loop_of_reads(claim, reads if cause.between else reads[:0])
     return Removal(
-        np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0], queued[0]]),
-        np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1], queued[1]]),
+        *union(
+            np.concatenate([pieces[0], calls["begin"][freed], short[0], loop[0], queued[0]]),
+            np.concatenate([pieces[1], calls["end"][freed], short[1], loop[1], queued[1]]),
+        ),
         np.concatenate([reads, sends, inside, loop[2]]),
         # a copy is replaced by a launch that makes the data on the device; the wait behind it by nothing
         calls["begin"][copies if cause.relaunched else copies[:0]],

@@ -47,9 +47,8 @@ class Whole:
 def explained(window: Window, effort: Effort = LIVE) -> Whole:
     """Return the full explanation of a window."""
     verdict, ledger, scene, outcome = window.examined(effort)
-    loops = {key: one.settled() for key, one in ledger.loops.items()}  # 80 bytes a step
     counted = count(scene, outcome.cause, light=False)
-    return Whole(replace(verdict, counted=counted), replace(ledger, loops=loops))
+    return Whole(replace(verdict, counted=counted), ledger)
 
 
 class Fresh:

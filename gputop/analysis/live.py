@@ -21,7 +21,7 @@ from gputop.analysis.incremental import SHARE, ExplainSchedule, Fresh, Looks, Wh
 from gputop.analysis.window import FIRST_LOOK, SLACK_NS, WINDOW_NS, Verdict, Window
 from gputop.engine.fork_state import apart
 from gputop.engine.malloc_tuning import release_free_memory
-from gputop.engine.own_memory import OwnMemory, resident_bytes
+from gputop.engine.own_memory import OwnMemory, forget_peak, resident_bytes
 from gputop.errors import explanation_stopped
 from probes.source import MARK, Item, Sample
 from replay.items import ItemReader
@@ -152,9 +152,10 @@ class LiveExplainer:
                 self._request.wait()
                 self._request.clear()
                 while self._requested and not self._closed:
+                    measured = self.memory is not None and forget_peak()
                     made = self._pace.explain(partial(explained, self._requested.popleft()))
                     if self.memory is not None:  # before its memory is returned
-                        self.memory.consume(time.monotonic(), resident_bytes())
+                        self.memory.consume(time.monotonic(), resident_bytes(peak=measured))
                     self.on_verdict(made.verdict)
                     self._made.append(made)
                     del made

@@ -156,6 +156,8 @@ class Window:
         if self._late:
             ledger = replace(ledger, notes=(LATE, *ledger.notes))
         report = report_of(ledger)
+        # 80 bytes a step
+        ledger = replace(ledger, loops={key: one.settled() for key, one in ledger.loops.items()})
         verdict = Verdict(
             report,
             self.explained_ns,

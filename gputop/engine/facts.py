@@ -120,15 +120,13 @@ class Facts:
         main = names.get(pid)
         if main is not None:
             return main[1]
-        return next((name for owner, name in names.values() if owner == pid), "")
+        return next(names.of(pid), "")
 
     def frameworks(self, pid: int) -> frozenset[Framework]:
         """Return the frameworks of a process, by the files on its stacks and the names of its threads."""
         loaded = self.stacks.frameworks(pid)
-        names = self._known.names.values()
-        if Framework.TORCH in loaded or not any(
-            owner == pid and name.startswith(TORCH_THREADS) for owner, name in names
-        ):
+        names = self._known.names.of(pid)
+        if Framework.TORCH in loaded or not any(name.startswith(TORCH_THREADS) for name in names):
             return loaded
         return loaded | {Framework.TORCH}
 

@@ -9,17 +9,41 @@ from typing import Final
 BUDGET_BYTES: Final = 150_000_000
 FIRST_S: Final = 60.0  # not measured: what starts gputop ends by then
 SETTLE_S: Final = 20.0  # after a change: the memory of before is returned
-MOST_HALVINGS: Final = 2
-ROOM: Final = 0.7  # of the budget: below it, twice the length fits
-UP_S, MOST_UP_S = 300.0, 7_200.0  # below ``ROOM`` before the length doubles; doubled after each failure
+PARTS: Final = 4  # that the length is given up in; the last one stays
+ROOM: Final = 0.85  # of the budget: below it, one part more fits
+UP_S, MOST_UP_S = 300.0, 7_200.0  # below ``ROOM`` before one is added again; doubled after each failure
 
 
-def resident_bytes() -> int:
+def forget_peak() -> bool:
+    """Have the kernel measure this process's peak from now on; False where it does not."""
+    try:
+        with open("/proc/self/clear_refs", "w") as file:
+            file.write("5")
+    except OSError:
+        return False
+    return True
+
+
+def resident_bytes(*, peak: bool = False) -> int:
     """Return the memory of this process and those that it started; what several share counts once.
 
     It takes 5 ms: the kernel walks all pages.
+
+    Args:
+        peak: Of this process, the most that was resident since ``forget_peak``.
     """
-    return sum(_share(pid) for pid in _family(os.getpid()))
+    now = sum(_share(pid) for pid in _family(os.getpid()))
+    return now + _passed() if peak else now
+
+
+def _passed() -> int:
+    """How much less is resident than at the peak."""
+    words = _words("/proc/self/status")
+    try:
+        peak, now = (int(words[words.index(name) + 1]) << 10 for name in (b"VmHWM:", b"VmRSS:"))
+    except (ValueError, IndexError):
+        return 0
+    return max(peak - now, 0)
 
 
 def _family(pid: int) -> Iterable[int]:
@@ -56,7 +80,7 @@ class OwnMemory:
 
     def __init__(self, budget_bytes: int = BUDGET_BYTES) -> None:
         """Start at full length."""
-        self.halvings = 0  # how often the length of an explanation is halved
+        self.less = 0  # how many quarters of the length of an explanation are given up
         self._budget = budget_bytes
         self._began_s: float | None = None
         self._changed_s = float("-inf")
@@ -65,14 +89,14 @@ class OwnMemory:
         self._went_up = False
 
     def consume(self, now_s: float, used_bytes: int) -> None:
-        """Consume what was resident at a monotonic time, while an explanation still had its memory."""
+        """Consume the most that was resident in an explanation, at a monotonic time."""
         if self._began_s is None:
             self._began_s = now_s
         if now_s - self._began_s < FIRST_S or now_s - self._changed_s < SETTLE_S:
             return
         if used_bytes > self._budget:
             self._small_since_s = None
-            if self.halvings < MOST_HALVINGS:
+            if self.less < PARTS - 1:
                 if self._went_up:  # the longer one was too much
                     self._up_s = min(2 * self._up_s, MOST_UP_S)
                 self._change(now_s, 1)
@@ -80,13 +104,13 @@ class OwnMemory:
             self._small_since_s = None
         elif self._small_since_s is None:
             self._small_since_s = now_s
-        elif self.halvings and now_s - self._small_since_s >= self._up_s:
+        elif self.less and now_s - self._small_since_s >= self._up_s:
             self._change(now_s, -1)
 
     def _change(self, now_s: float, step: int) -> None:
-        self.halvings += step
+        self.less += step
         self._went_up, self._changed_s, self._small_since_s = step < 0, now_s, None
 
     def length(self, whole_ns: int) -> int:
         """Return the length of an explanation that usually has ``whole_ns``."""
-        return whole_ns >> self.halvings
+        return whole_ns * (PARTS - self.less) // PARTS

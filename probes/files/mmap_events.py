@@ -189,12 +189,20 @@ class MmapEvents:
             ring.close()
 
 
+# (device, inode) and path of the files that were mapped last, by both: a thousand processes map the same ones
+_files: dict[tuple[int, int, int, bytes], tuple[tuple[int, int], str]] = {}
+_MOST_FILES = 1024
+
+
 def parse(record: bytes) -> Mapped:
     """A PERF_RECORD_MMAP2 record, header included."""
     pid, _tid, start, length, offset, major, minor, inode = _MMAP2_FIELDS.unpack_from(record, 8)
-    name = record[72:].split(b"\0", 1)[0]
-    file = (os.makedev(major, minor), inode)
-    return Mapped(pid, (start, start + length), file, os.fsdecode(name), offset, _time_of(record))
+    key = major, minor, inode, record[72:].split(b"\0", 1)[0]
+    if (known := _files.get(key)) is None:
+        if len(_files) >= _MOST_FILES:
+            _files.clear()
+        known = _files[key] = (os.makedev(major, minor), inode), os.fsdecode(key[3])
+    return Mapped(pid, (start, start + length), known[0], known[1], offset, _time_of(record))
 
 
 def _time_of(record: bytes) -> int:

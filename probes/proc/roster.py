@@ -25,7 +25,7 @@ _OOM = int(Kind.OOM)
 _CALLED, _GROUP_DEAD = int(ExitFlag.CALLED), int(ExitFlag.GROUP_DEAD)
 _RENAMES_PER_MARK = 64  # thread names read again at each mark, in turn
 # names that are remembered so that they are reported once; a dropped one is only reported again
-MOST_NAMES = 32_768
+MOST_NAMES = 16_384
 _COLUMNS = ("kind", "pid", "tid", "t_end", "flags", "ret", "next_pid", "comm")
 # inherited from the parent until it becomes another program
 _INHERITED = (

@@ -13,7 +13,7 @@ import numpy as np
 
 from gputop.analysis.chains import alike_steps
 from gputop.analysis.evidence.api_classes import RANGE, SPAN, Group, Role
-from gputop.analysis.evidence.columns import Ints, Mask, Tabular, length
+from gputop.analysis.evidence.columns import Ints, Mask, Tabular, lean, length
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.evidence.repetition import (
     FEWEST,
@@ -185,7 +185,10 @@ def find_steps(evidence: Evidence, stretch: tuple[int, int], pid: int | None = N
         steps = _of_ranges(evidence, givers, stretch) or _of_process(evidence, givers, stretch[0])
         if steps is not None:
             inside = (steps.begin >= stretch[0]) & (steps.begin < stretch[1])
-            return steps.take(inside) if inside.any() else None
+            if not inside.any():
+                return None
+            steps = steps if inside.all() else steps.take(inside)
+            return replace(steps, whole=lean(steps.whole), loop=lean(steps.loop))
     return None
 
 

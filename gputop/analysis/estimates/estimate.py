@@ -132,7 +132,7 @@ def _of_device(evidence: Evidence, gpu: GpuTime, device: int, effort: Effort) ->
         small,
         gaps,
         ended,
-        queue,
+        replace(queue),  # without what it keeps to be run many times
         as_waited(gpu, device, queue, duration),
         learned,
     )

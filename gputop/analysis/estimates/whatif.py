@@ -16,7 +16,17 @@ import numpy as np
 from gputop.analysis.estimates.estimate import Estimate
 from gputop.analysis.evidence.api_classes import D2H, H2D, ON_GPU, Group, Role, Trait
 from gputop.analysis.evidence.call_context import enqueued_work
-from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, among, length, subtract, union
+from gputop.analysis.evidence.columns import (
+    AT_ONCE,
+    FOREVER,
+    Floats,
+    Ints,
+    Mask,
+    among,
+    length,
+    subtract,
+    union,
+)
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, KernelTime
 from gputop.analysis.proofs.work_queue import BIG_COPY, START_NS
@@ -290,9 +300,12 @@ def _cut(begin: Ints, end: Ints, moments: Ints) -> Ints:
     if not len(begin):
         return np.zeros(len(moments), np.int64)
     total = np.append(0, np.cumsum(end - begin))
-    place = np.searchsorted(begin, moments, side="right")
-    over = np.where(place > 0, np.maximum(end[np.maximum(place - 1, 0)] - moments, 0), 0)
-    passed: Ints = np.asarray(total[place] - over, np.int64)
+    passed = np.empty(len(moments), np.int64)
+    for low in range(0, len(moments), AT_ONCE):
+        some = moments[low : low + AT_ONCE]
+        place = np.searchsorted(begin, some, side="right")
+        over = np.where(place > 0, np.maximum(end[np.maximum(place - 1, 0)] - some, 0), 0)
+        passed[low : low + AT_ONCE] = total[place] - over
     return passed
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from gputop.analysis.evidence.blocking import kinds_of
 from gputop.analysis.evidence.call_context import with_lines
-from gputop.analysis.evidence.columns import FOREVER, Ints, Mask, union
+from gputop.analysis.evidence.columns import FOREVER, Ints, Mask, shared_value, union
 from gputop.analysis.evidence.evidence import (
     CALL_COLUMNS,
     LIFE_COLUMNS,
@@ -70,8 +70,11 @@ def by_thread(
     counts = [np.bincount(row, minlength=len(threads.tid)) for row in rows]
     total = np.sum([np.zeros(len(threads.tid), np.int64), *counts], axis=0)
     place = np.cumsum(total) - total
-    names = dtype.names or ()
-    out: dict[str, Column] = {name: np.empty(int(total.sum()), dtype[name]) for name in names}
+    out: dict[str, Column] = {}
+    for name in dtype.names or ():
+        one = shared_value([part[name] for part in parts])
+        out[name] = np.empty(int(total.sum()), dtype[name]) if one is None else one
+    names = [name for name, column in out.items() if column.flags.writeable]
     for part, row, count in zip(parts, rows, counts, strict=True):
         order = np.argsort(row, kind="stable")
         mine = np.flatnonzero(count)
@@ -112,7 +115,12 @@ def _in_time(columns: Columns, start_ns: int) -> Columns:
     if ((row[1:] > row[:-1]) | (begin[1:] >= begin[:-1])).all():
         return columns
     order = np.argsort((row << TIME_BITS) | np.maximum(begin - start_ns, 0), kind="stable")
-    return Columns({name: columns.pop(name)[order] for name in columns.names()})
+    return Columns(
+        {
+            name: column[order] if column.strides != (0,) else column
+            for name, column in ((name, columns.pop(name)) for name in columns.names())
+        }
+    )
 
 
 def assemble(gatherer: Gatherer, since_ns: int | None = None, *, consume: bool = False) -> Evidence:

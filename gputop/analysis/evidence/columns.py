@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, fields
 from functools import lru_cache
 from typing import Any, ClassVar, TypeVar
@@ -18,6 +18,30 @@ FOREVER = 1 << 62  # ns: later than any moment of a session
 T = TypeVar("T", bound=np.generic)
 Mask = npt.NDArray[np.bool_]
 Own = TypeVar("Own", bound="Tabular")
+
+
+_FEW = 64  # rows: a column of fewer takes less memory than what it would be instead
+
+
+def shared_value(parts: Sequence[npt.NDArray[T]]) -> npt.NDArray[T] | None:
+    """Return the column that joins parts of one value, in the memory of that value; None of others."""
+    parts = [part for part in parts if len(part)]
+    rows = sum(map(len, parts))
+    if rows < _FEW:
+        return None
+    value = parts[0][:1].copy()
+    for part in parts:
+        if ((part[:1] if part.strides == (0,) else part) != value).any():
+            return None
+    value.setflags(write=False)
+    made: npt.NDArray[T] = np.ndarray(rows, value.dtype, value, strides=(0,))
+    return made  # in half the time of ``np.broadcast_to``
+
+
+def lean(column: npt.NDArray[T]) -> npt.NDArray[T]:
+    """Return a column; equal values are one in memory, and may not be changed."""
+    one = shared_value([column])
+    return column if one is None else one
 
 
 class Tabular:
@@ -51,9 +75,13 @@ def overlap(begin: Ints, end: Ints, low: Ints, high: Ints) -> Ints:
 def union(begin: Ints, end: Ints) -> tuple[Ints, Ints]:
     """Return disjoint intervals in order that cover the same instants; empty ones are dropped."""
     keep = end > begin
-    begin, end = begin[keep], end[keep]
-    order = np.argsort(begin, kind="stable")
-    begin, reach = begin[order], np.maximum.accumulate(end[order]) if len(order) else end
+    if not keep.all():
+        begin, end = begin[keep], end[keep]
+    if (begin[1:] < begin[:-1]).any():
+        order = np.argsort(begin, kind="stable")
+        begin = begin[order]
+        end = end[order]
+    reach = np.maximum.accumulate(end) if len(end) else end
     fresh = np.ones(len(begin), np.bool_)
     fresh[1:] = begin[1:] > reach[:-1]
     heads = np.flatnonzero(fresh)
@@ -106,7 +134,7 @@ def shared(a: tuple[Ints, Ints], b: tuple[Ints, Ints]) -> int:
     return int(covered(a, *b).sum())
 
 
-_AT_ONCE = 1 << 14  # intervals: what more of them need for a moment is megabytes
+AT_ONCE = 1 << 14  # intervals: what more of them need for a moment is megabytes
 
 
 def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
@@ -121,8 +149,8 @@ def covered(cover: tuple[Ints, Ints], begin: Ints, end: Ints) -> Ints:
         return ns
 
     within = np.empty(len(begin), np.int64)
-    for low in range(0, len(begin), _AT_ONCE):
-        part = slice(low, low + _AT_ONCE)
+    for low in range(0, len(begin), AT_ONCE):
+        part = slice(low, low + AT_ONCE)
         within[part] = np.maximum(before(end[part]) - before(begin[part]), 0)
     return within
 

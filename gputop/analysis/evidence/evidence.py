@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gputop.analysis.evidence.api_classes import Activities, ApiTable
-from gputop.analysis.evidence.columns import Ints
+from gputop.analysis.evidence.columns import Ints, shared_value
 from gputop.analysis.evidence.memory_ledger import Held
 from gputop.engine.calls.failed_calls import FailedCalls
 from gputop.engine.calls.frameworks import Framework
@@ -100,7 +100,8 @@ class Columns:
         columns: dict[str, Column] = {}
         for name in dtype.names or ():
             own = [part[name] for part in tables]
-            columns[name] = np.concatenate([np.zeros(0, dtype[name]), *own])
+            one = shared_value(own)
+            columns[name] = np.concatenate([np.zeros(0, dtype[name]), *own]) if one is None else one
         return cls(columns)
 
 

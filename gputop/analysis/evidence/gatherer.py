@@ -11,10 +11,11 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.api_classes import ActivityGatherer, ApiTable, Role
 from gputop.analysis.evidence.blocking import STOPPED, UNKNOWN, Descriptors
-from gputop.analysis.evidence.columns import Ints, union
+from gputop.analysis.evidence.columns import Ints, lean, union
 from gputop.analysis.evidence.evidence import (
     CALL_COLUMNS,
     SLICE_COLUMNS,
+    Column,
     Columns,
     Table,
     Tick,
@@ -219,20 +220,25 @@ def _times(records: Records) -> tuple[Ints, Ints]:
     return begin.astype(np.int64), end.astype(np.int64)
 
 
+def _copied(column: Column) -> Column:
+    one = lean(column)
+    return one.copy() if one is column else one
+
+
 def calls_of(records: Records) -> Columns:
     """Return CALL records as columns."""
     begin, end = _times(records)
     flags = records["flags"]
     as_recorded = ("tid", "pid", "op", "ret", "stream", "aux", "stack")
     return Columns(
-        {name: records[name].copy() for name in as_recorded}
+        {name: _copied(records[name]) for name in as_recorded}
         | {
             "begin": begin,
             "end": end,
-            "direction": (flags >> COPY_SHIFT).astype(np.uint8),
-            "abandoned": (flags & CallFlag.ABANDONED) != 0,
-            "bytes": records["bytes"].astype(np.int64),
-            "shape": np.where(flags & CallFlag.COUNTERS, 0, records["run_delay"]).astype(np.uint32),
+            "direction": lean((flags >> COPY_SHIFT).astype(np.uint8)),
+            "abandoned": lean((flags & CallFlag.ABANDONED) != 0),
+            "bytes": lean(records["bytes"].astype(np.int64)),
+            "shape": lean(np.where(flags & CallFlag.COUNTERS, 0, records["run_delay"]).astype(np.uint32)),
         }
     )
 

@@ -11,7 +11,7 @@ import numpy.typing as npt
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role
 from gputop.analysis.evidence.call_context import kernel_names_of_calls
-from gputop.analysis.evidence.columns import Floats, Ints, Mask, Tabular, numbered
+from gputop.analysis.evidence.columns import Floats, Ints, Mask, Tabular, lean, numbered
 from gputop.analysis.evidence.evidence import Column, Evidence
 
 SMALL_READ = 64 << 10  # bytes; up to here a copy to the host reads a result, at any time
@@ -85,7 +85,7 @@ def sequence(evidence: Evidence, threads: Ints, *, waits: bool = False, since_ns
         rows, work, begin = rows[chosen], work[chosen], begin[chosen]
         since, waited = since[chosen], waited[chosen]
     symbol, kinds = _symbols(evidence, rows, work)
-    return WorkSequence(rows, begin, calls["end"][rows], symbol, since, waited, kinds)
+    return WorkSequence(rows, begin, calls["end"][rows], lean(symbol), since, lean(waited), kinds)
 
 
 def rows_of(evidence: Evidence, threads: Ints) -> Ints:

@@ -7,7 +7,16 @@ from collections.abc import Sequence
 import numpy as np
 
 from gputop.analysis.evidence.api_classes import Role, Trait
-from gputop.analysis.evidence.columns import FOREVER, Identities, Ints, Mask, subtract, union, unique_runs
+from gputop.analysis.evidence.columns import (
+    FOREVER,
+    Identities,
+    Ints,
+    Mask,
+    lean,
+    subtract,
+    union,
+    unique_runs,
+)
 from gputop.analysis.evidence.evidence import Column, Columns, Evidence
 from gputop.engine.gpus.gpu_of import BY_NVML, Attribution, Device, UnknownGpuError, Usage, visible_devices
 from gputop.engine.gpus.nvml_rows import devices, of_all_hosts, usage
@@ -44,9 +53,10 @@ class Devices:
         several, counts = np.unique(pairs >> 8, return_counts=True)
         self._one_choice = frozenset(several[counts == 1].tolist())
         numbers = [self._number(int(pair) >> 8, int(pair) & 0xFF) for pair in pairs]
-        self.of_calls = np.array(numbers, np.int64)[where] if numbers else self.of_calls
+        self.of_calls = lean(np.array(numbers, np.int64)[where] if numbers else self.of_calls)
         self.unsure = self._unsure(calls, several[counts > 1])
         self.unsure |= (chosen == _BEFORE) & np.isin(pids, [pid for pid in several if self._several(pid)])
+        self.unsure = lean(self.unsure)
         self._single = {pid: self._number(pid, self._first(pid)) for pid in several.tolist()}
 
     def number(self, index: int) -> int:
@@ -236,6 +246,7 @@ class Streams:
         self.enqueue_row: Ints = np.concatenate([rows, np.full(len(inner), -1)])
         self.enqueue_thread: Ints = np.concatenate([thread, evidence.threads.row(inner["tid"])])
         self._add_open_calls()
+        self.enqueue_thread = lean(self.enqueue_thread)
         self._sort()
         # device, pid, handle: of each stream
         self.device = self._device(np.concatenate([device, inner_device]))

@@ -9,7 +9,17 @@ import numpy as np
 
 from gputop.analysis.evidence.api_classes import D2H, H2D, Group, Role, Trait
 from gputop.analysis.evidence.call_context import call_time
-from gputop.analysis.evidence.columns import FOREVER, Floats, Ints, Mask, Tabular, among, group_ids, union
+from gputop.analysis.evidence.columns import (
+    FOREVER,
+    Floats,
+    Ints,
+    Mask,
+    Tabular,
+    among,
+    group_ids,
+    lean,
+    union,
+)
 from gputop.analysis.evidence.evidence import Evidence
 from gputop.analysis.proofs.gaps import GpuTime, StreamEmpty
 from probes.samples import listed_gpus
@@ -336,14 +346,14 @@ def queue_of(evidence: Evidence, gpu: GpuTime, device: int, most: int | None = N
     fixed, staged, rates = _copies(evidence, gpu, row, copies, alone, limit)
     return Queue(
         row=row,
-        thread=streams.enqueue_thread[order],
+        thread=lean(streams.enqueue_thread[order]),
         ready=ready,
         group=group,
         limit=limit,
-        kernel=runs,
-        fixed=fixed,
-        staged=staged,
-        kind=_kinds(evidence, row, runs),
+        kernel=lean(runs),
+        fixed=lean(fixed),
+        staged=lean(staged),
+        kind=lean(_kinds(evidence, row, runs)),
         streams=len(mine),
         rates=rates,
     )
