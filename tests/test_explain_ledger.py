@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gputop.analysis.answer.report import Account, Gain, Range, Report, joined, settled
+from gputop.analysis.answer.report import Account, Finding, Gain, Range, Report, joined, settled
 from gputop.analysis.answer.wording import ends_of
 from gputop.analysis.build import explain, ledger_of
 from gputop.analysis.evidence.evidence import Evidence
@@ -131,34 +131,55 @@ def test_each_finding_saves_what_those_before_it_leave() -> None:
         fake_reports.finding(f"C{place:02}", loss, gain=Gain(gain * MILLION, why))
         for place, (loss, gain, why) in enumerate(promised, 1)
     ]
-    told = shared_out(findings, 10 * MILLION, 10 * MILLION)
+    told = shared_out(findings, {0: (10 * MILLION, 10 * MILLION)})
     assert [one.gain.ns for one in told] == [6 * MILLION, 4 * MILLION, 0]
     assert [one.gain.because for one in told] == ["more", LEFT, LEFT]
-    assert shared_out(findings, 20 * MILLION, 20 * MILLION) == findings
-    assert shared_out(findings, 0, 0) == findings, "without a GPU's time there is nothing to share"
+    assert shared_out(findings, {0: (20 * MILLION, 20 * MILLION)}) == findings
+    assert shared_out(findings, {}) == findings, "without a GPU's time there is nothing to share"
 
 
 PROMISED = st.lists(
-    st.tuples(st.sampled_from(["idle", "waste"]), st.integers(0, 10**10), st.integers(0, 10**10)), max_size=8
+    st.tuples(
+        st.sampled_from(["idle", "waste"]),
+        st.integers(0, 10**10),
+        st.integers(0, 10**10),
+        st.sampled_from([((0, 1.0),), ((1, 1.0),), ((0, 0.5), (1, 0.5)), ()]),
+        st.integers(1, 3),
+    ),
+    max_size=8,
 )
+TIMES = st.tuples(st.integers(1, 10**10), st.floats(0, 1)).map(lambda one: (one[0], int(one[0] * one[1])))
 
 
-@settings(max_examples=200, deadline=None)
-@given(promised=PROMISED, span=st.integers(1, 10**10), share=st.floats(0, 1))
+@settings(max_examples=300, deadline=None)
+@given(promised=PROMISED, first=TIMES, second=TIMES)
 def test_savings_are_never_more_than_the_idle_time_and_the_work_that_goes(
-    promised: list[tuple[str, int, int]], span: int, share: float
+    promised: list[tuple[str, int, int, tuple[tuple[int, float], ...], int]],
+    first: tuple[int, int],
+    second: tuple[int, int],
 ) -> None:
-    idle = int(share * span)
     findings = [
-        replace(fake_reports.finding(f"C{place:02}"), kind=kind, gain=Gain(ns, "", work))
-        for place, (kind, ns, work) in enumerate(promised, 1)
+        replace(
+            fake_reports.finding(f"C{place:02}"), kind=kind, gain=Gain(ns, "", work), gpu_shares=on, pid=pid
+        )
+        for place, (kind, ns, work, on, pid) in enumerate(promised, 1)
     ]
-    told = shared_out(findings, span, idle)
+    gpus = {0: first, 1: second}
+    told = shared_out(findings, gpus)
     assert all(0 <= one.gain.ns <= before.gain.ns for one, before in zip(told, findings, strict=True))
-    assert sum(one.gain.ns for one in told) <= span
-    of_idle = [one.gain for one in told if one.kind == "idle"]
-    assert sum(max(gain.ns - gain.work_ns, 0) for gain in of_idle) <= idle
-    if sum(one.gain.ns for one in findings) <= min(span, idle):
+
+    def fits(some: list[Finding], span: int, idle: int) -> None:
+        assert sum(one.gain.ns for one in some) <= span
+        of_idle = [one.gain for one in some if one.kind == "idle"]
+        assert sum(max(gain.ns - gain.work_ns, 0) for gain in of_idle) <= idle
+
+    fits(told, first[0] + second[0], first[1] + second[1])
+    for pid in {one.pid for one in told}:
+        mine = [one for one in told if one.pid == pid]
+        on = {index for one in mine for index, _share in one.gpu_shares}
+        if on:  # the time of a process passes once, however many GPUs it has
+            fits(mine, max(gpus[one][0] for one in on), max(gpus[one][1] for one in on))
+    if sum(one.gain.ns for one in findings) <= min(*first, *second):
         assert told == findings, "nothing is limited that fits"
 
 

@@ -277,22 +277,67 @@ def ranked(findings: Sequence[Finding]) -> list[int]:
 LEFT = "limited to the time that the savings above leave"
 
 
-def shared_out(findings: Sequence[Finding], span_ns: int, idle_ns: int) -> list[Finding]:
+def _by_gpu(labels: Sequence[str], accounts: Sequence[Account]) -> dict[int, tuple[int, int]]:
+    """Return (time, most idle time) by the GPU's index; those without one are numbered below zero."""
+    numbers = [label.removeprefix("GPU ") for label in labels]
+    return {
+        int(number) if number.isdigit() else -1 - place: (
+            account.span_ns,
+            max(account.idle.upper, account.idle.estimate or 0),
+        )
+        for place, (number, account) in enumerate(zip(numbers, accounts, strict=True))
+    }
+
+
+@dataclass(slots=True)
+class _Left:
+    """What is left to be saved of some GPUs' time, and of their idle time, ns."""
+
+    span_ns: int
+    idle_ns: int
+
+    def most(self, finding: Finding) -> int:
+        """The most that a finding may save; of idle time no more than that, and the work that goes."""
+        return min(self.span_ns, self.idle_ns + finding.gain.work_ns) if _is_idle(finding) else self.span_ns
+
+    def spend(self, finding: Finding, ns: int) -> None:
+        self.span_ns -= ns
+        self.idle_ns -= max(ns - finding.gain.work_ns, 0) if _is_idle(finding) else 0
+
+
+def _is_idle(finding: Finding) -> bool:
+    return finding.kind == "idle"
+
+
+def shared_out(findings: Sequence[Finding], gpus: Mapping[int, tuple[int, int]]) -> list[Finding]:
     """Return ranked findings with gains limited so that they add up to at most the GPUs' time.
 
-    Those of idle time add up to at most the idle time, and the work of the GPU that goes with them.
+    Those of idle time add up to at most the idle time, and the work of the GPU that goes with them; those of
+    a process to that of one of its GPUs.
+
+    Args:
+        findings: The findings.
+        gpus: (time, most idle time) of each GPU by index; of GPUs without one by any other number.
     """
-    if not span_ns:
+    if not any(span_ns for span_ns, _idle_ns in gpus.values()):
         return list(findings)
+    every = _Left(*map(sum, zip(*gpus.values(), strict=True)))
+    used: dict[int, set[int]] = {}
+    for one in findings:
+        used.setdefault(one.pid, set()).update(index for index, _share in one.gpu_shares)
+    own = {
+        pid: _Left(*map(max, zip(*(gpus[index] for index in indices), strict=True)))
+        for pid, indices in used.items()
+        if indices and indices <= gpus.keys()
+    }
     made: list[Finding] = []
     for one in findings:
-        gain, idle = one.gain, one.kind == "idle"
-        most = min(span_ns, idle_ns + gain.work_ns) if idle else span_ns
-        ns = min(gain.ns, most)
-        span_ns -= ns
-        idle_ns -= max(ns - gain.work_ns, 0) if idle else 0
-        because = LEFT if made and ns < gain.ns else gain.because
-        made.append(replace(one, gain=replace(gain, ns=ns, because=because)))
+        lefts = [every, own.get(one.pid, every)]
+        ns = max(min(one.gain.ns, *(left.most(one) for left in lefts)), 0)
+        for left in {id(left): left for left in lefts}.values():
+            left.spend(one, ns)
+        because = LEFT if made and ns < one.gain.ns else one.gain.because
+        made.append(replace(one, gain=replace(one.gain, ns=ns, because=because)))
     return made
 
 
@@ -317,8 +362,7 @@ def report_of(
         if entry.example is not None
     ]
     found = [found[place] for place in ranked([finding for finding, _kind in found])]
-    most_idle_ns = max(idle.upper, idle.estimate or 0)
-    findings = shared_out([finding for finding, _kind in found], span, most_idle_ns)
+    findings = shared_out([finding for finding, _kind in found], _by_gpu(labels, accounts))
     chosen = [place for place, one in enumerate(findings) if pids is None or one.pid in pids]
     findings, kinds = [findings[place] for place in chosen], [found[place][1] for place in chosen]
     diagnosis = _diagnosis(ledger, findings, kinds, sum(event.ns for event in events), accounts)

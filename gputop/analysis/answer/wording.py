@@ -506,9 +506,10 @@ def step_joules(report: Report) -> float | None:
 def saved_joules(report: Report, finding: Finding, ns: float) -> float | None:
     """Return the energy of some time at the mean power of the finding's GPUs; None where that is unknown.
 
-    An upper bound: an idle GPU seldom takes its mean power.
+    An upper bound: time that is saved is saved on all of them, and an idle GPU seldom takes its mean power.
     """
-    watts = report.energy.watts_on(finding.gpu_shares) if report.energy is not None else None
+    gpus = [index for index, _share in finding.gpu_shares]
+    watts = report.energy.watts_on(gpus) if report.energy is not None else None
     return watts * ns / NS_PER_S if watts else None
 
 

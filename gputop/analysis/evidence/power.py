@@ -5,7 +5,7 @@ A process's share of a GPU's energy is its share of the processes' SM time; alon
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any
 
@@ -61,36 +61,34 @@ class EnergyFigures:
 
 @dataclass(frozen=True, slots=True)
 class Energy:
-    """The energy of some time, by number of the GPU, and by process in joules."""
+    """The energy of some time, by number of the GPU, and by process in joules.
+
+    Attributes:
+        times_ns: For how long each process had a part of a GPU's power.
+    """
 
     gpus: Annotated[Mapping[int, GpuEnergy], NESTED_ROWS]
     processes: Annotated[Mapping[int, float], COUNTED]
+    times_ns: Annotated[Mapping[int, int], COUNTED]
 
     @property
     def joules(self) -> float:
         """The energy of all GPUs."""
         return sum(gpu.joules for gpu in self.gpus.values())
 
-    @property
-    def measured_ns(self) -> int:
-        """The time for which the power of the longest measured GPU is known."""
-        return max((gpu.measured_ns for gpu in self.gpus.values()), default=0)
+    def watts_on(self, gpus: Collection[int]) -> float | None:
+        """Return the mean power of some GPUs together, by index; None where none of them was measured.
 
-    def watts_on(self, shares: Sequence[tuple[int, float]]) -> float | None:
-        """Return the mean power of some GPUs, (index, share) each; None where none of them was measured.
-
-        Without shares that of the only GPU.
+        Without an index that of the only GPU.
         """
-        if not shares and len(self.gpus) == 1:
-            shares = [(index, 1.0) for index in self.gpus]
-        known = [(self.gpus[index].watts, share) for index, share in shares if index in self.gpus]
-        whole = sum(share for _watts, share in known)
-        return sum(watts * share for watts, share in known) / whole if whole else None
+        chosen = gpus or (self.gpus if len(self.gpus) == 1 else ())
+        known = [self.gpus[index] for index in chosen if index in self.gpus]
+        return sum(one.watts for one in known) if known else None
 
     def watts_of(self, pid: int) -> float | None:
-        """Return the mean power of a process; None: not known."""
+        """Return the mean power of a process while it had any; None: not known."""
         joules = self.processes.get(pid)
-        return None if joules is None else joules * NS_PER_S / max(self.measured_ns, 1)
+        return None if joules is None else joules * NS_PER_S / max(self.times_ns.get(pid, 0), 1)
 
 
 def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
@@ -99,7 +97,9 @@ def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
     measured: dict[int, int] = {}
     joules: dict[int, float] = {}
     processes: dict[int, float] = {}
+    times: dict[int, int] = {}
     for sample in samples:
+        now_ns: dict[int, int] = {}
         for row in listed_gpus(sample):
             index, milliwatts = row.get("index"), row.get("power_milliwatts")
             if not isinstance(index, int) or not isinstance(milliwatts, int | float):
@@ -114,7 +114,12 @@ def energy_of(samples: Iterable[Sample], begin_ns: int, end_ns: int) -> Energy:
             joules[index] = joules.get(index, 0.0) + energy
             for pid, part in _parts(row).items():
                 processes[pid] = processes.get(pid, 0.0) + part * energy
-    return Energy({index: GpuEnergy(measured[index], joules[index]) for index in sorted(joules)}, processes)
+                now_ns[pid] = max(now_ns.get(pid, 0), high - low)
+        for pid, ns in now_ns.items():  # of several GPUs once
+            times[pid] = times.get(pid, 0) + ns
+    return Energy(
+        {index: GpuEnergy(measured[index], joules[index]) for index in sorted(joules)}, processes, times
+    )
 
 
 def _parts(row: Mapping[str, Any]) -> dict[int, float]:
