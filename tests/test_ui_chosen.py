@@ -507,6 +507,14 @@ def test_fish_completes_commands_flags_and_choices(tmp_path: Path) -> None:
     assert "--container" in completed("gputop replay --c")
     assert completed("gputop --stacks s") == {"slow"}
     assert "--container" not in completed("gputop stats --c")
+    actions = {"ingest", "overview", "findings", "stragglers", "screen", "report", "sql"}
+    assert actions <= completed("gputop fleet ")
+    assert completed("gputop fleet ove") == {"overview"}
+    assert "overview" not in completed("gputop report o")
+    assert completed("gputop fleet ingest --int") == {"--into"}
+    assert not completed("gputop fleet overview --int")
+    assert "--job" in completed("gputop fleet report --j")
+    assert not completed("gputop report --j"), "these are other flags"
 
 
 @pytest.mark.parametrize("text", ["", "rate = 2", 'group = "pod" # mine\nrate = 2\n', *HARD])

@@ -55,18 +55,43 @@ _BEFORE = "not contains -- -- (commandline -opc)"
 
 
 def _fish(parser: argparse.ArgumentParser) -> str:
-    lines = [*_of(parser, f"{_BEFORE}; and __fish_use_subcommand")]
+    return _HEAD + "".join(dict.fromkeys(_lines(parser, _BEFORE, "__fish_use_subcommand")))
+
+
+def _lines(parser: argparse.ArgumentParser, within: str, unchosen: str) -> Iterator[str]:
+    """Yield the lines of a parser, and of its commands and their actions, as of ``gputop fleet``.
+
+    Args:
+        parser: Of gputop, or of a command that has actions.
+        within: Condition for being there.
+        unchosen: Condition for none of its commands being typed yet.
+    """
+    yield from _of(parser, f"{within}; and {unchosen}")
     for commands in parser._actions:
         if not isinstance(commands, argparse._SubParsersAction):
             continue
         about = {choice.dest: choice.help or "" for choice in commands._choices_actions}
+        actions = {name: _names(child) for name, child in commands.choices.items()}
         for name, child in commands.choices.items():
-            here = f"{_BEFORE}; and __fish_seen_subcommand_from {name}"
-            lines.append(
-                _line(f"{_BEFORE}; and __fish_use_subcommand", ["-a", _quoted(name)], about.get(name, ""))
-            )
-            lines += _of(child, here)
-    return _HEAD + "".join(dict.fromkeys(lines))
+            yield _line(f"{within}; and {unchosen}", ["-a", _quoted(name)], about.get(name, ""))
+            # `gputop fleet report` is not `gputop report`
+            others = [other for other, names in actions.items() if name in names]
+            here = f"{within}; and __fish_seen_subcommand_from {name}"
+            here += f"; and not __fish_seen_subcommand_from {' '.join(others)}" if others else ""
+            if actions[name]:
+                yield from _lines(child, here, f"not __fish_seen_subcommand_from {' '.join(actions[name])}")
+            else:
+                yield from _of(child, here)
+
+
+def _names(parser: argparse.ArgumentParser) -> list[str]:
+    """Return the names of a parser's commands."""
+    return [
+        name
+        for commands in parser._actions
+        if isinstance(commands, argparse._SubParsersAction)
+        for name in commands.choices
+    ]
 
 
 def _of(parser: argparse.ArgumentParser, condition: str) -> Iterator[str]:
