@@ -76,7 +76,20 @@ async def test_the_screen_says_what_is_known_of_it() -> None:
         await pilot.press("tab", "tab", "G", "G", "slash", *"jupyter", "enter")
         shown = text_of(app)
         assert "8.0G" in shown
-        assert "This process has made no CUDA call since gputop began." in shown
+        assert "No CUDA call of this process was seen" in shown
+
+
+@pytest.mark.slow
+async def test_without_ebpf_no_call_and_no_switch_is_claimed_of_it() -> None:
+    """Beside a program of 500 calls a second an unprivileged gputop said that it had made none."""
+    held = replace(told().unwatched[0], gpus=(0,), runnable_percent=None)
+    frame = replace(fake.frame(processes=0), unwatched=(held,), calls_observed=False)
+    async with running(frame, (120, 40)) as (app, _feed, _pilot):
+        shown = text_of(app)
+        assert "Processes 1" in shown
+        assert "Its CUDA calls are not known without eBPF." in shown
+        assert "context switches normal" not in shown
+        assert "has made" not in shown
 
 
 def test_its_facts_and_figures_are_reported_once_it_holds_a_gpu() -> None:

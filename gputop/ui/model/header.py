@@ -199,7 +199,8 @@ def storm_lines(frame: Frame, explained: Explained, width: int, height: int, gly
     storms = frame.storms
     if not storms:
         longest = max(frame.processes, key=lambda row: row.runnable_percent or 0.0, default=None)
-        text = f"{glyphs.dot} context switches normal" if frame.processes else ""
+        known = any(row.runnable_percent is not None for row in frame.processes if row.watched)
+        text = f"{glyphs.dot} context switches normal" if known else ""
         if longest is not None and (longest.runnable_percent or 0.0) >= STORM_RUNNABLE_PERCENT:
             name = glyphs.shown(longest.name)
             percent = format_percent(longest.runnable_percent)

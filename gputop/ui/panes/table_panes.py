@@ -237,11 +237,11 @@ class CallsPane(DetailTable):
     def nobody(self, frame: Frame) -> Sequence[str]:
         if self.view.selected is None:
             return process_table.unselected(frame, "calls", self.view.outcome)
+        if not frame.calls_observed:
+            return call_table.NO_CALLS_KNOWN
         if not self.view.selected.watched:
             return call_table.UNWATCHED
-        if frame.calls_observed and without_cuda(self.view.selected):
-            return call_table.NO_CUDA
-        return call_table.NO_CALLS if frame.calls_observed else call_table.NO_CALLS_KNOWN
+        return call_table.NO_CUDA if without_cuda(self.view.selected) else call_table.NO_CALLS
 
     def about(self) -> list[Span]:
         frame = self.view.frame
@@ -258,7 +258,8 @@ class ThreadsPane(DetailTable):
         if self.view.selected is None:
             return process_table.unselected(frame, "threads", self.view.outcome)
         if not self.view.selected.watched:
-            return ("Its threads are not watched: the process made no CUDA call.",)
+            seen = frame.calls_observed
+            return (f"Its threads are not watched{': no CUDA call of it was seen' if seen else ''}.",)
         return ("No thread ran in the last window.",)
 
     def row_token(self, row: Any) -> str:

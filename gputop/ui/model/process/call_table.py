@@ -17,7 +17,7 @@ from gputop.ui.model.look import Glyphs, Span
 from gputop.ui.model.table import Column, Context, Table
 
 UNWATCHED = (
-    "This process has made no CUDA call since gputop began.",
+    "No CUDA call of this process was seen: it has made none since gputop began, or --pid leaves it out.",
     "NVML lists it as a user of the GPU: its GPU memory and utilisation, CPU time and RSS are known.",
 )
 NO_CALLS = ("No CUDA call ended in the last window.",)

@@ -9,6 +9,7 @@ from gputop.engine.frame import OFF_CPU, Frame, LineRow, ProcessRow
 from gputop.format import escape_text, format_count, format_counted, format_ns, format_percent
 from gputop.ui.model.listing.process_table import short_api, unselected
 from gputop.ui.model.look import Span
+from gputop.ui.model.process.call_table import UNWATCHED
 from gputop.ui.model.table import Column, Context, Table
 
 NOT_REQUESTED = {
@@ -91,7 +92,7 @@ def no_lines(frame: Frame, row: ProcessRow | None, mode: str) -> tuple[str, ...]
     if frame.lines == "off":
         return NOT_REQUESTED[mode]
     if not row.watched:
-        return ("The process made no CUDA call.",)
+        return UNWATCHED[:1]
     if row.unknown_lines:
         calls = f"{format_counted(row.unknown_lines, 'call')} of unknown lines"
         return (f"{calls}: gputop check lists the supported Python interpreters.",)
