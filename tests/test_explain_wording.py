@@ -112,6 +112,20 @@ def test_the_class_has_the_share_that_its_findings_have(gpus: int) -> None:
     assert of_loop.evidence == diagnosis.evidence
 
 
+@pytest.mark.parametrize("waste", [0, 300 * MS])
+def test_a_class_accounts_for_no_more_time_than_the_gpus_were_idle(waste: int) -> None:
+    """Of the findings of three processes the upper ends were 100 % of a time of which 82 % were idle."""
+    account = Account(S, S // 4, S // 2, S // 4, 0, 0, 0, "nvml", True, None, Range(S // 4, 9 * S // 10))
+    losses = [Range(100 * MS, 700 * MS, 500 * MS), Range(0, 800 * MS), Range(0, 700 * MS)]
+    found = [replace(fake_reports.finding(), loss=loss, pid=pid) for pid, loss in enumerate(losses, 1)]
+    if waste:
+        found.append(replace(found[0], kind="waste", loss=Range(0, waste)))
+    diagnosis = by_losses(found, [class_of(found[0])] * len(found), 0.0, S, [account])
+    assert diagnosis is not None
+    (told,) = diagnosis.evidence
+    assert told == f"accounts for 10–{75 if not waste else 100} % of the time"
+
+
 def verdicts(recording: Path) -> list[Verdict]:
     """Explanations of a recording, every three seconds."""
     reader = SessionReader(recording)

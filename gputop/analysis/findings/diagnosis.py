@@ -16,8 +16,9 @@ from gputop.analysis.answer.report import (
     Level,
     OneOff,
     Range,
+    whole,
 )
-from gputop.analysis.answer.wording import accounts_for
+from gputop.analysis.answer.wording import accounts_for, ends_of
 from gputop.analysis.causes import CATALOGUE, CAUSES
 from gputop.analysis.causes.cause import CauseMatch
 from gputop.analysis.causes.external_causes import idle_client
@@ -336,7 +337,12 @@ def by_losses(
     if kind is None or won < LEAST * (span_ns if kind is DiagnosisKind.NO_REQUESTS else longest):
         return None
     level = findings[lead].level if lead is not None else Level.STRONG
-    text = accounts_for(ranges[kind], sum(one.span_ns for one in accounts))
+    idle = whole(accounts)
+    # of several findings the upper ends may be the same time
+    most_ns = ends_of(idle)[1] + sum(one.loss.upper for one in findings if one.kind != "idle")
+    whole_ns = sum(one.span_ns for one in accounts)
+    low, high = (min(end, most_ns, whole_ns) for end in ends_of(ranges[kind]))
+    text = accounts_for(Range(low, high), whole_ns)
     agreed = all(one.agrees for one in accounts)
     return Diagnosis(kind, TITLES[kind], level if agreed else Level.HINT, (text,), (), lead)
 
