@@ -84,6 +84,22 @@ def test_a_staged_copy_waits_for_the_one_before_it(rate: float) -> None:
     assert found.ns == pytest.approx(1 / rate, rel=found.error)
 
 
+@pytest.mark.parametrize("rate", RATES[:2])
+@pytest.mark.parametrize("late_us", [300, 1_500, 6_000])
+def test_where_each_copy_waited_for_a_cpu_the_error_holds_its_rate(rate: float, late_us: int) -> None:
+    """The GPU had it sooner, as the thread got its CPU late each time."""
+
+    def late(program: Program, at: int, rate: float) -> int:
+        program.call(COPY_ASYNC, at, at + 5, kind=H2D, bytes=SIZE, aux=PINNED)
+        over = at + 5 + moved_us(rate)
+        program.call(SYNC, at + 10, over + late_us)
+        program.off(at + 20, over + late_us - 2, over)
+        return over + late_us + 5
+
+    found = learned(made(late, rate))[H2D, True]
+    assert abs(found.ns - 1 / rate) <= found.ns * found.error * 1.001
+
+
 def test_copies_of_which_nothing_is_known_may_be_as_slow_as_their_proofs_allow() -> None:
     """Given with kernels behind them that are waited for rarely: nobody says how fast they are."""
     program = started()

@@ -102,15 +102,18 @@ def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit:
     slowest = max(min(float(most.min(initial=np.inf)), _seen(evidence), WORST_COPY * nominal), nominal)
     usual = Rate(nominal, slowest / nominal - 1)
     seen = _Copies(evidence, rows, pinned, np.isin(rows, alone))
-    staging = _quantile(*seen.staging())
+    staging = _quantile(*seen.staging()[:2])
     known: dict[tuple[int, bool], Rate] = {}
     for direction, locked in ((H2D, True), (H2D, False), (D2H, True)):
-        found = _quantile(*seen.moved(direction, pinned=locked))
+        *shown, calm = seen.moved(direction, pinned=locked)
+        found = _quantile(*shown)
         if found is not None:
-            known[direction, locked] = Rate(max(found, nominal), LEAST_COPY_ERROR)
-    read = _quantile(*seen.moved(D2H, pinned=False))
+            known[direction, locked] = _bounded(max(found, nominal), nominal, calm=calm)
+    *shown, calm = seen.moved(D2H, pinned=False)
+    read = _quantile(*shown)
     if read is not None:
-        known[D2H, False] = _read(read, UNSTAGED if staging is None else staging, nominal, known)
+        whole = _read(read, UNSTAGED if staging is None else staging, nominal, known)
+        known[D2H, False] = whole if calm else _bounded(whole.ns * (1 + whole.error), nominal, calm=False)
     rates = CopyRates(known, usual, staging)
     weighed = [
         (float(size[mine].sum()) * rate.ns, rate.error)
@@ -120,6 +123,14 @@ def copy_rates(evidence: Evidence, rows: Ints, pinned: Mask, alone: Ints, limit:
         for rate in [rates.of(direction, pinned=locked)]
     ]
     return replace(rates, doubt=sum(ns * error for ns, error in weighed) / sum(ns for ns, _error in weighed))
+
+
+def _bounded(found: float, nominal: float, *, calm: bool) -> Rate:
+    """The rate that copies show: at most that, where each waited for a CPU."""
+    if calm:
+        return Rate(found, LEAST_COPY_ERROR)
+    middle = (nominal + found) / 2
+    return Rate(middle, max(found / middle - 1, LEAST_COPY_ERROR))
 
 
 def _read(whole: float, staging: float, nominal: float, known: dict[tuple[int, bool], Rate]) -> Rate:
@@ -182,13 +193,13 @@ class _Copies:
         follows &= self._size[place] == self._size
         self._next: Ints = np.where(follows, place, -1)
 
-    def staging(self) -> tuple[Floats, Floats]:
-        """Return (ns, bytes) of copies that the CPU staged without waiting."""
-        chosen = self._calm(self._alone & ~self._pinned & (self._direction == H2D))
-        return (self._end - self._begin)[chosen].astype(np.float64), self._size[chosen]
+    def staging(self) -> tuple[Floats, Floats, bool]:
+        """Return (ns, bytes) of copies that the CPU staged without waiting, and as ``moved``."""
+        chosen, calm = self._calm(self._alone & ~self._pinned & (self._direction == H2D))
+        return (self._end - self._begin)[chosen].astype(np.float64), self._size[chosen], calm
 
-    def moved(self, direction: int, *, pinned: bool) -> tuple[Floats, Floats]:
-        """Return (ns, bytes) of copies with a known time on the link."""
+    def moved(self, direction: int, *, pinned: bool) -> tuple[Floats, Floats, bool]:
+        """Return (ns, bytes) of copies with a known time on the link, and if their threads had their CPUs."""
         kind = (self._direction == direction) & (self._pinned == pinned)
         if direction == D2H or pinned:
             whole = np.where(self._inside | ~np.bool_(pinned), self._end - self._begin, 0)
@@ -197,13 +208,13 @@ class _Copies:
                 self._waited >= 0, self._waited - np.where(pinned, self._end, self._begin), whole
             )
             whole = np.where(self._inside, self._end - self._begin, whole)
-            chosen = self._calm(kind & self._alone & (whole > 0))
-            return whole[chosen].astype(np.float64), self._size[chosen]
+            chosen, calm = self._calm(kind & self._alone & (whole > 0))
+            return whole[chosen].astype(np.float64), self._size[chosen], calm
         # staged: until a wait behind it ended, or until the next one, which waited for it, was staged, too
         behind = self._next
         period = np.where(behind >= 0, self._end[behind] - self._end, 0)
         alone = np.where(self._alone, self._end - self._begin, 0)
-        staged = _quantile(*self.staging())
+        staged = _quantile(*self.staging()[:2])
         waits = (behind >= 0) & (staged is not None)
         if staged is not None:
             waits &= period > LONGER * staged * self._size
@@ -211,13 +222,13 @@ class _Copies:
             waits, period, np.where((alone > 0) & (self._waited >= 0), self._waited - self._begin, 0)
         )
         held_up = self._held_up | (waits & self._held_up[np.maximum(behind, 0)])
-        chosen = self._calm(kind & (whole > 0), held_up)
-        return whole[chosen].astype(np.float64), self._size[chosen]
+        chosen, calm = self._calm(kind & (whole > 0), held_up)
+        return whole[chosen].astype(np.float64), self._size[chosen], calm
 
-    def _calm(self, chosen: Mask, held_up: Mask | None = None) -> Mask:
-        """The copies whose thread always had its CPU, if there are enough."""
+    def _calm(self, chosen: Mask, held_up: Mask | None = None) -> tuple[Mask, bool]:
+        """The copies whose thread always had its CPU, and True, if there are enough; else all, and False."""
         calm: Mask = chosen & ~(self._held_up if held_up is None else held_up)
-        return calm if np.count_nonzero(calm) >= FEWEST else chosen
+        return (calm, True) if np.count_nonzero(calm) >= FEWEST else (chosen, False)
 
 
 # The queues: when each operation ends if its duration is known.
