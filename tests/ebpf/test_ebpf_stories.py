@@ -59,8 +59,9 @@ def test_the_first_cause_is_reported_at_its_line(told: Callable[[str], Verdict],
     one = told(name)
     assert one.cause_right, one.answer.first
     assert one.line_right or one.starved, one.answer.lines
-    # the last seconds alone may have been the ones without a CPU
-    assert one.screen_right or "starved of CPU" in one.screen.text, one.screen.text
+    # the last seconds alone may have been the ones without a CPU, in which it calls seldom
+    without = "starved of CPU" in one.screen.text or (one.starved and "too few CUDA calls" in one.screen.text)
+    assert one.screen_right or without, one.screen.text
 
 
 @pytest.mark.long
