@@ -334,8 +334,7 @@ def test_the_bound_holds_in_random_loops(cause: str, length: int) -> None:
         found += 1
         gain = sum(one.gain.ns for one in mine) / 1e3
         if any(one.gain.because == LEFT for one in mine):  # the findings before it promise all the rest
-            assert sum(one.gain.ns for one in report.findings) == report.span_ns
-            continue
+            gain = sum(one.gain.ns for one in report.findings) / 1e3
         assert won <= gain + 0.002 * machine.length, f"seed {seed}: {won} us won, {gain} told"
     assert found >= (3 if length == LONG else 1)
 
