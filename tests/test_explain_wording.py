@@ -112,6 +112,16 @@ def test_the_class_has_the_share_that_its_findings_have(gpus: int) -> None:
     assert of_loop.evidence == diagnosis.evidence
 
 
+def test_findings_of_several_processes_that_read_alike_name_their_process() -> None:
+    one = of_loss(NARROW)
+    several = replace(one, findings=tuple(replace(one.findings[0], pid=pid) for pid in (7, 8)))
+    for name, shown in renderings(several).items():
+        for pid in (7, 8):
+            assert re.search(rf"process {pid}\b|\({pid}\)", shown), (name, pid)
+    for name, shown in renderings(one).items():
+        assert "(process" not in shown, name
+
+
 @pytest.mark.parametrize("waste", [0, 300 * MS])
 def test_a_class_accounts_for_no_more_time_than_the_gpus_were_idle(waste: int) -> None:
     """Of the findings of three processes the upper ends were 100 % of a time of which 82 % were idle."""

@@ -226,8 +226,9 @@ def finding_block(finding: Finding, report: Report) -> FindingBlock:
         (RULED_OUT, finding.ruled_out),
         (ADVICE, finding.advice),
     )
+    alike = any(one.title == finding.title and one.pid != finding.pid for one in report.findings)
     return FindingBlock(
-        finding.title,
+        f"{finding.title} (process {finding.pid})" if alike else finding.title,
         f"{finding.cause}, {finding.level}",
         f"{kind}: {loss_text(finding.loss, finding.idle_level)}{share}{each}",
         tuple((link.layer, link.text, link_figures(link)) for link in finding.chain),
