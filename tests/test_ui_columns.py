@@ -74,6 +74,16 @@ def test_without_room_a_command_keeps_what_tells_programs_apart(command: str, to
     assert all(told in row for row in rows)
 
 
+def test_commands_of_a_narrow_column_are_alike() -> None:
+    frame = made()
+    commands = ("python full.py", "python train.py --epochs 90 --bs 64")
+    rows = tuple(replace(row, command=commands[place % 2]) for place, row in enumerate(frame.processes))
+    text = "\n".join(drawn(process_table.process_table(), replace(frame, processes=rows), 118))
+    assert "full.py" in text
+    assert "train.py --ep" in text
+    assert "python" not in text
+
+
 def test_no_column_jumps_when_a_text_gets_shorter_for_a_moment() -> None:
     table = process_table.process_table()
     wide = drawn(table, made(0, name="pt_data_worker"), 200)[0]

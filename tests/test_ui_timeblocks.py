@@ -177,6 +177,15 @@ def test_a_name_of_a_range_keeps_its_number_and_those_that_have_none_are_togethe
     assert shares.argmax(axis=0).tolist() == [0, 1, 2, 3, 4, 5, 6, 3, 7, 7, 7, 3]
 
 
+def test_a_low_timeline_explains_its_colours_before_it_has_marks() -> None:
+    """At 120x40 the lanes had five colours and no line that named them."""
+    shown = [plain(line) for line in picture(blocks(why.lanes()), height=5).lines]
+    assert "busy" in shown[-1]
+    assert "now" in shown[-2]
+    assert not any(line.startswith("marks") for line in shown)
+    assert any(plain(line).startswith("marks") for line in picture(blocks(why.lanes()), height=6).lines)
+
+
 def test_the_range_of_a_lane_goes_from_what_is_proved_to_what_is_not_known_to_be_work() -> None:
     shares = np.zeros((GPU_ROWS, 4), np.int64)
     shares[PROVED], shares[ASSUMED], shares[BUSY], shares[PRESUMED] = 25, 30, 100, 50  # of 255

@@ -58,6 +58,8 @@ WAITING_UNTRACED = (
 
 
 _INTERPRETERS = ("python", "pypy")
+_NAMED = ("-m", "-c")  # before what Python runs
+_ROOMY = 40  # columns of a command from which on it begins with its interpreter, where it fits
 _SWITCHES = re.compile(r"(-[bBdEiIOPqRsSuvx]+ )*")  # of Python, without a value
 _OUTPUT_LINES = 12  # of a command that ended without a CUDA call
 
@@ -173,13 +175,15 @@ def _command(row: ProcessRow, context: Context, width: int) -> Span:
     program, space, rest = row.command.partition(" ")
     name = program.rpartition("/")[2]
     text = name + space + rest if program else f"[{row.name}]" if row.name else ""
-    if width_of(text) > width:
+    if width_of(text) > width or width < _ROOMY:  # alike in all rows of a narrow column
         switches = _SWITCHES.match(rest) if name.startswith(_INTERPRETERS) else None
         first = switches.group() if switches is not None else ""
         script, blank, words = rest[len(first) :].partition(" ")
-        script = script if script.startswith("-") else script.rpartition("/")[2]
+        option = script.startswith("-")
+        script = script if option else script.rpartition("/")[2]
         text = name + space + first + script + blank + words
-        if width_of(text) > width and name.startswith(_INTERPRETERS) and script:
+        named = script in _NAMED or (script and not option)
+        if named and name.startswith(_INTERPRETERS) and (width_of(text) > width or width < _ROOMY):
             text = script + blank + words
     return context.glyphs.shown(text), "dim"
 

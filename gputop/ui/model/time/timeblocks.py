@@ -248,7 +248,7 @@ class TimeBlocks:
         for lane in out:
             lane.signs[:] = blocklanes.with_skipped(lane.signs, marks, look)
         signs = blocklanes.mark_signs(marks, chosen, marked, look)
-        return [*out, _Lane((2, 0), 3, "marks", signs, "")]
+        return [*out, _Lane((2, 0), 5, "marks", signs, "")]
 
 
 def _entry(lane: _Lane, gone: int, later: Sign, view: VisibleColumns, look: Look) -> _Entry:
