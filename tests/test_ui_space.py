@@ -209,3 +209,17 @@ def test_a_small_screen_has_a_row_of_a_process_and_counts_the_others(
     hidden = re.search(r"\+(\d+) rows?", title)
     assert seen >= 1
     assert seen + (int(hidden[1]) if hidden else 0) == 5
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [(40, 12), (40, 20), (60, 20), (80, 12), (80, 14), (100, 20)])
+def test_gpus_without_a_line_are_counted_on_a_small_screen(size: tuple[int, int]) -> None:
+    """At 60x20 four of eight GPUs, at 80x12 half of them were left out without a word."""
+    frame = fake.frame(gpus=8, processes=12)
+    text = settled(frame, explained(8), size)
+    body = text.partition("FIX")[2].partition("Processes")[0]
+    seen = len(set(re.findall(r"(\d)[ ▲] {0,2}\d+% ", body)))
+    hidden = re.search(r"\+(\d) GPU", body)
+    assert seen > 0
+    assert seen + (int(hidden[1]) if hidden else 0) == 8
+    assert re.search(r"Processes 12 .*\+\d+ rows", text), "and so are processes"

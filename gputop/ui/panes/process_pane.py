@@ -15,10 +15,13 @@ from gputop.ui.kept import NotKeptError, keep_group
 from gputop.ui.model.listing import process_table
 from gputop.ui.model.listing.filter import FIELDS, HINT, SLOW, STATES, Filter, FilterError, parse_filter
 from gputop.ui.model.listing.process_table import belongs, container_id, job
+from gputop.ui.model.look import line_width
 from gputop.ui.model.table import Context
 from gputop.ui.panes.dialogs import Confirm, FilterSuggester, Menu, Question
 from gputop.ui.panes.pane import Heading, quiet_key
 from gputop.ui.panes.table_panes import TablePane
+
+_CORNERS = 8  # columns of a title's rules and gaps
 
 
 class Processes(TablePane):
@@ -62,8 +65,10 @@ class Processes(TablePane):
         return process_table.row_token(row)
 
     def heading(self) -> Heading:
-        title = [("Processes", ""), *self.view.listing.title(self.view.glyphs), *self.sorted_out_of_sight()]
-        return title, self.more()
+        title = [("Processes", ""), *self.view.listing.title(self.view.glyphs)]
+        more, order = self.more(), self.sorted_out_of_sight()
+        fits = line_width([*title, *order]) + len(more) + _CORNERS <= self.size.width
+        return [*title, *(order if fits else [])], more
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
         return self.app.sender is not None if action == "signal" else super().check_action(action, parameters)

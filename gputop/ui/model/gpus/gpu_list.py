@@ -280,25 +280,32 @@ def gpu_lines(
         plan = _plan(frame, width, glyphs, titled=titled)
         rows = (_full_line(gpu, plan, width, glyphs, selected=gpu.index == selected) for gpu in frame.gpus)
         return [_heading(frame, width, plan), *rows], ""
-    return _short_lines(frame, width, height, glyphs, selected)
+    return _short_lines(frame, width, height, glyphs, selected, titled=titled)
 
 
 def _short_lines(
-    frame: Frame, width: int, height: int, glyphs: Glyphs, selected: int | None
+    frame: Frame, width: int, height: int, glyphs: Glyphs, selected: int | None, *, titled: bool
 ) -> tuple[list[Line], str]:
-    """Return short cells in columns, read downwards; the selected one is in sight."""
+    """Return short cells in columns, read downwards; the selected one is in sight.
+
+    Without a title the last cell counts the GPUs out of sight.
+    """
     per_line = max(width // CELL_MIN, 1)
     cell = (width - (per_line - 1) * 3) // per_line
     count = -(-len(frame.gpus) // per_line)
     place = next((at for at, gpu in enumerate(frame.gpus) if gpu.index == selected), 0) % count
     first = max(0, place - height + 1)
-    lines, shown = [], 0
-    for line in range(first, min(count, first + height)):
+    rows = [frame.gpus[line::count][:per_line] for line in range(first, min(count, first + height))]
+    hidden = len(frame.gpus) - sum(map(len, rows))
+    more = f"+{hidden} GPU{'s' if hidden > 1 else ''}" if hidden > 0 else ""
+    lines = []
+    for row in rows:
         spans: list[Span] = []
-        for gpu in frame.gpus[line::count][:per_line]:
+        for gpu in row:
             spans += [(f" {glyphs.separator} ", "rule")] if spans else []
-            spans += _short_cell(gpu, cell, glyphs, selected=gpu.index == selected)
-            shown += 1
+            last = more and not titled and row is rows[-1] and gpu is row[-1]
+            room = cell - len(more) - 1 if last else cell
+            spans += _short_cell(gpu, room, glyphs, selected=gpu.index == selected)
+            spans += [(f" {more}", "more")] if last else []
         lines.append(merged(glyphs.line(spans, width)))
-    hidden = len(frame.gpus) - shown
-    return lines, f"+{hidden} GPU{'s' if hidden > 1 else ''}" if hidden > 0 else ""
+    return lines, more
