@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -152,3 +154,21 @@ def test_a_title_counts_all_calls_of_its_kind_whichever_cause_has_their_gaps(cau
     found = {one.cause: one for one in loop.program.report().findings}
     assert "C28" in found, "most of these waits are another cause's"
     assert "every step" in found[cause].title, "a step holds two and three of them"
+
+
+def test_the_advice_has_the_length_of_the_gaps_that_make_up_the_loss() -> None:
+    """It sleeps for 14 ms once a step, and for 200 us three times: the median of all is no figure."""
+    loop = Loop()
+    for _ in range(STEPS):
+        for sleep_us in (14_000, 200, 200, 200):
+            loop.call(LAUNCH)
+            loop.call(SYNC, 800)
+            loop.program.off(loop.now, loop.now + sleep_us, op=p.NANOSLEEP)
+            loop.now += sleep_us + 5
+    (finding,) = [one for one in loop.program.report().findings if one.cause == "C32"]
+    (usual,) = re.findall(r"median ([\d.]+ms)", finding.evidence[0])
+    assert usual.startswith("14.0")
+    assert f"it sleeps for {usual}" in finding.advice[0]
+    steps = loop.facts()
+    assert steps is not None
+    assert f"{STEPS / steps.count:.1f} times a step" in finding.advice[0], "so often, not four times as often"

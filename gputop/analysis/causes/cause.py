@@ -27,6 +27,9 @@ from gputop.engine.calls.stack_table import Line
 Culprit = Literal["drained_by", "refilled_by", "inside", "waiter", "end"]
 
 
+MOST = 0.95  # of a loss: the longest gaps that make up so much of it are reported
+
+
 @dataclass(frozen=True, slots=True)
 class CauseMatch:
     """The pieces of one process's gaps that belong to one cause."""
@@ -65,6 +68,16 @@ class CauseMatch:
         """Gaps per step; None without steps."""
         return self.times_of(len(self.gaps))
 
+    @property
+    def lengths(self) -> Ints:
+        """Its time in each of its gaps, ns."""
+        return self.scene.gap_ns(self.segments)[self.gaps]
+
+    @property
+    def usual_ns(self) -> int:
+        """The median of these as the evidence has it: without short ones that add up to little."""
+        return int(np.median(main_lengths(self.lengths)))
+
     def times_of(self, count: int) -> float | None:
         """Return a count per step; None without steps."""
         steps = self.steps
@@ -91,6 +104,13 @@ class CauseMatch:
         count = len(self.gaps) if count is None else count
         times = self.times_of(count)
         return f"{count} times" if times is None else f"{times:.1f} times a step"
+
+
+def main_lengths(lengths: Ints) -> Ints:
+    """Return the longest of some gaps, which make up ``MOST`` of their time, longest first."""
+    ordered = np.sort(lengths)[::-1]
+    most: Ints = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
+    return most
 
 
 def ends_of(claim: CauseMatch) -> Ints:

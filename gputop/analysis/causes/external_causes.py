@@ -225,10 +225,14 @@ def _sleeps(scene: AttributionContext, free: Mask) -> Mask:
     return free & asleep & scene.inside(Group.OTHER) & ~scene.polling
 
 
+_AS_LONG = 0.5  # of the usual sleep: shorter ones are others
+
+
 def _advise_sleep(claim: CauseMatch) -> tuple[str, ...]:
-    usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
+    usual = claim.usual_ns
+    times = claim.per_step(int(np.count_nonzero(claim.lengths >= _AS_LONG * usual)))
     return (
-        f"it sleeps for {format_ns(usual)} {claim.per_step()}: remove the sleep, or sleep in a thread that "
+        f"it sleeps for {format_ns(usual)} {times}: remove the sleep, or sleep in a thread that "
         "submits no GPU work; if it waits for new work, wait for that (queue.Queue.get, Condition.wait)",
     )
 

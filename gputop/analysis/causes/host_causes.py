@@ -398,7 +398,7 @@ def _other_work_lines(claim: CauseMatch) -> tuple[str, ...]:
 
 
 def _other_work_advise(claim: CauseMatch) -> tuple[str, ...]:
-    usual = float(np.median(claim.scene.gap_ns(claim.segments)[claim.gaps]))
+    usual = claim.usual_ns
     if claim.sent_bytes >= BIG_COPY:
         return (
             f"{format_ns(usual)} of host work come before each copy: if it does not depend on what the GPU "

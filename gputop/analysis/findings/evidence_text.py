@@ -9,7 +9,7 @@ import numpy as np
 
 from gputop.analysis.answer.kernel_report import delay_text
 from gputop.analysis.answer.report import DiagnosisKind
-from gputop.analysis.causes.cause import Cause, CauseMatch, ends_of
+from gputop.analysis.causes.cause import MOST, Cause, CauseMatch, ends_of, main_lengths
 from gputop.analysis.causes.drains import source_of
 from gputop.analysis.chains.attribution_context import AttributionContext
 from gputop.analysis.chains.chain import State
@@ -35,7 +35,6 @@ from probes.activities import Table
 _PART, _NAMED = 0.1, 4  # of a loss, for a line to be named; how many at most
 _LINE = 0.2  # of a loss, for the line of a finding
 EVENLY, RARE = 0.5, 0.1  # a loss of which so much lies in gaps of fewer than so many a step: not of each step
-MOST = 0.95  # of a loss: the longest gaps that make up so much of it are reported
 
 
 def line_of(cause: Cause, claim: CauseMatch) -> Line | None:
@@ -93,15 +92,13 @@ def grounds_of(cause: Cause, claim: CauseMatch, per_gap: Ints, short_ns: int) ->
 
 
 def _gaps_text(claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ...]:
-    ordered = np.sort(per_gap)[::-1]
-    # without the many short ones that add up to nothing
-    most = ordered[: int(np.searchsorted(np.cumsum(ordered), MOST * ordered.sum())) + 1]
+    most = main_lengths(per_gap)
     lengths = f"median {format_ns(float(np.median(most)))}, longest {format_ns(int(most[0]))}"
-    few = len(most) < len(ordered)
+    few = len(most) < len(per_gap)
     whole, apart = claim.ns + short_ns, short_ns > _PART * (claim.ns + short_ns)
     part = f"the {format_ns(claim.ns)} in the longest gaps" if apart else "it"
     facts = [
-        f"{len(most)} of {len(ordered)} gaps account for {100 * MOST:.0f} % of {part}: {lengths}"
+        f"{len(most)} of {len(per_gap)} gaps account for {100 * MOST:.0f} % of {part}: {lengths}"
         if few
         else f"{len(most)} gaps: {lengths}"
     ]
@@ -110,9 +107,10 @@ def _gaps_text(claim: CauseMatch, per_gap: Ints, short_ns: int) -> tuple[str, ..
         # a mean that is far from the median is typical of none of them
         length = f" of {format_ns(steps.usual_ns)}" if steps.usual_ns <= _FAR * steps.median_ns else ""
         each = f"{length}, {format_ns(whole / steps.count)} lost in each"
+        typical = even(np.sort(per_gap)[::-1], steps.count)
         facts.append(
             f"{len(most) / steps.count:.1f} {'of these gaps per' if few else 'times a'} step; {steps.count} "
-            f"steps{each if even(ordered, steps.count) else f', {format_ns(whole)} lost in all'}"
+            f"steps{each if typical else f', {format_ns(whole)} lost in all'}"
         )
     if apart:
         facts.append(f"the other {format_ns(short_ns)} lie in shorter gaps, which are summed up")
