@@ -47,7 +47,7 @@ class ProcessHistory:
             values[self._row(row.pid)] = row.calls_per_second
             self._seen[row.pid] = frame.time_ns
         hold_ns = _HOLD * NS_PER_S / frame.rate_hz if frame.rate_hz > 0 else 0
-        self._ring.put(frame.time_ns, values.tolist(), int(hold_ns), before_ns)
+        self._ring.put(frame.time_ns, values, int(hold_ns), before_ns)
 
     def _make_room(self, wanted: set[int]) -> None:
         """Drop the processes absent for longest, so that each new one has a row."""

@@ -34,13 +34,17 @@ class HistoryRing:
         self.oldest_ns: int | None = None  # the earliest time of any figure
 
     def put(
-        self, time_ns: int, values: Sequence[float | None], hold_ns: int, before_ns: int | None = None
+        self,
+        time_ns: int,
+        values: Sequence[float | None] | Values,
+        hold_ns: int,
+        before_ns: int | None = None,
     ) -> bool:
         """Store figures, also in the bins since the time before, unless there is a gap.
 
         Args:
             time_ns: The time, CLOCK_MONOTONIC.
-            values: One per row; None: unknown.
+            values: One per row; None and NaN: unknown.
             hold_ns: The largest distance of two times without a gap.
             before_ns: The time before, if any.
 
@@ -52,7 +56,7 @@ class HistoryRing:
         first = before_ns // BIN_NS + 1 if follows and before_ns is not None else last
         numbers = np.arange(max(min(first, last), last - self._kept + 1), last + 1)
         slots = numbers % self._kept
-        self._values[slots] = [np.nan if value is None else value for value in values]
+        self._values[slots] = np.asarray(values, np.float64)  # None becomes NaN
         self._number[slots] = numbers
         self.oldest_ns = time_ns if self.oldest_ns is None else min(self.oldest_ns, time_ns)
         return follows
