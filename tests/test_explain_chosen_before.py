@@ -70,6 +70,17 @@ def test_a_process_in_a_container_counts_for_the_gpu_on_which_nvml_lists_it() ->
     assert idle_of(made) == {"GPU 0": 5, "GPU 1": 8}
 
 
+def test_a_process_that_sets_its_visible_devices_itself_counts_for_the_gpu_on_which_nvml_lists_it() -> None:
+    """Workers of one Python that set os.environ before CUDA begins: their environment names no device."""
+    made = late({10: 2, 20: 5, 30: 8}, cuda_devices_missed=False)
+    assert [one.label for one in made.report().gpus] == ["GPU 0"], "NVML lists none of them"
+    made.gpus = gpus((20,), (30,), (10,))
+    assert idle_of(made) == {"GPU 0": 5, "GPU 1": 2, "GPU 2": 8}
+    made.gpus = gpus((20,), (30,), (10,), (10,))
+    labels = [one.label for one in made.report().gpus]
+    assert "device 0 of process 10" in labels, "on which of two is not known"
+
+
 def test_a_machine_with_one_gpu_leaves_no_doubt() -> None:
     made = late({10: 2})
     made.gpus = gpus(NOTHING)

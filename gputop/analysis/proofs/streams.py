@@ -128,6 +128,9 @@ class Devices:
     def _number(self, pid: int, ordinal: int) -> int:
         facts = self._facts(pid)
         index = -1 if ordinal == _BEFORE else self._physical(facts, ordinal)
+        listed = self._by_nvml(pid) if index >= 0 else ()
+        if listed and index not in listed:  # os.environ["CUDA_VISIBLE_DEVICES"] is not in /proc/PID/environ
+            index = -1
         if index < 0 and (ordinal == _BEFORE or pid in self._one_choice):
             used = self._used(pid) if ordinal == _BEFORE else self._by_nvml(pid)
             index = used[0] if len(used) == 1 else -1
