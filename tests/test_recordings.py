@@ -104,7 +104,9 @@ def test_the_change_wins_what_was_promised(name: str) -> None:
     assert gone.gain_ns is not None
     # the steps' mean: what the whole run took, divided by its steps
     won = duration.before.mean - duration.after.mean
-    assert won <= gone.gain_ns <= 2 * won, "a bound that holds, and is near enough to be of use"
+    # it is the GPU's idle time at most; the GPU's own work differs between two runs, too
+    assert won <= gone.gain_ns + 0.01 * duration.before.mean, "a bound that holds"
+    assert gone.gain_ns <= 2 * won, "and is near enough to be of use"
 
 
 def test_the_storm_is_reported_with_what_it_cost() -> None:
