@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from textual import events
 
 from gputop.analysis.answer.report import Gain, Range
 from gputop.commands.completion import SHELLS
@@ -31,7 +32,7 @@ from gputop.ui.model.listing.listing import GROUPS
 from tests import fake_frames as fake
 from tests import fake_reports as why
 from tests import inside
-from tests.screen_support import Shown, running, text_of
+from tests.screen_support import Shown, running, text_of, until
 from tests.waiting import HANGS_S
 
 if sys.version_info >= (3, 11):
@@ -333,6 +334,15 @@ def test_calls_are_searched_from_the_first_key_on_and_escape_drops_it() -> None:
     assert len(screen.view.calls.rows) == 7
     screen.press("slash", *"free", "escape")
     assert len(screen.view.calls.rows) == 7
+
+
+async def test_a_search_typed_right_behind_a_change_of_the_tab_is_of_the_new_tab() -> None:
+    async with running(fake.frame()) as (app, _, pilot):
+        await pilot.press("down", "enter")
+        for key, character in (("right", None), ("slash", "/")):  # as they come from a busy terminal
+            app.post_message(events.Key(key, character))
+        await until(pilot, lambda: "search Calls" in text_of(app) or "search Lines" in text_of(app), "it")
+        assert "search Lines" in text_of(app)
 
 
 @pytest.mark.slow

@@ -112,7 +112,7 @@ class Details(Vertical):
         self._tabs.active = f"tab-{pane.id}"
         self._mark()
         if focus:
-            pane.focus()
+            self.screen.set_focus(pane)  # at once: the next key may have been pressed already
 
     def _mark(self) -> None:
         for pane in self._panes:
