@@ -62,7 +62,7 @@ def test_what_short_texts_leave_is_for_the_command(name: str, user: str) -> None
         ("python3.12 /srv/very/long/path/to/a/script/train.py --bs 64 --lr 3e-4", "train.py --b"),
         ("/usr/bin/python3 -u -I /srv/a/train.py --bs 64 --lr 3e-4", "train.py --b"),
         ("python -m torch.distributed.run --nproc 8", "-m torch.dis"),
-        ("python -B -c from multiprocessing.spawn import spawn_main", "-c from mult"),
+        ("python -B -c from multiprocessing.spawn import spawn_main", "python -B -c"),
         ("/opt/bin/trainer /srv/very/long/path/to/config.yaml", "trainer conf"),
         ("bash -c sleep 1000000", "bash -c slee"),
         ("python", "python"),

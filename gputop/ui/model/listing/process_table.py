@@ -58,7 +58,7 @@ WAITING_UNTRACED = (
 
 
 _INTERPRETERS = ("python", "pypy")
-_NAMED = ("-m", "-c")  # before what Python runs
+_NAMED = ("-m",)  # before what Python runs, as good a name as a script
 _ROOMY = 40  # columns of a command from which on it begins with its interpreter, where it fits
 _SWITCHES = re.compile(r"(-[bBdEiIOPqRsSuvx]+ )*")  # of Python, without a value
 _OUTPUT_LINES = 12  # of a command that ended without a CUDA call
