@@ -10,9 +10,18 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from gputop.analysis.answer.report import Account, Finding, Level, Range, Report
+from gputop.analysis.answer.report import (
+    Account,
+    Finding,
+    Level,
+    LongStep,
+    LongSteps,
+    Range,
+    Report,
+    StepFacts,
+)
 from gputop.analysis.answer.report_output import report_to_markdown, report_to_text
-from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, share_text
+from gputop.analysis.answer.wording import cost_text, finding_block, loss_text, share_text, steps_text
 from gputop.analysis.findings.diagnosis import by_losses, class_of
 from gputop.analysis.window import Verdict, Window
 from gputop.commands.screen.text import verdict_text
@@ -110,6 +119,12 @@ def test_the_class_has_the_share_that_its_findings_have(gpus: int) -> None:
     of_loop = by_losses(found, kinds, 0.0, gpus * S // 2, [half_started] * gpus)
     assert of_loop is not None
     assert of_loop.evidence == diagnosis.evidence
+
+
+@pytest.mark.parametrize(("count", "many"), [(1, "1 long one takes"), (2, "2 long ones take")])
+def test_long_steps_agree_in_number(count: int, many: str) -> None:
+    far = LongSteps(9 * S, count, 5 * S, tuple(LongStep(S, 5 * S // count) for _ in range(count)))
+    assert f": {many} 5.00s (" in steps_text(StepFacts(30, 3 * MS, 4 * MS, 7, 7, far))
 
 
 def test_findings_of_several_processes_that_read_alike_name_their_process() -> None:

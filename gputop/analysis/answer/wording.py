@@ -247,9 +247,10 @@ def steps_text(steps: StepFacts) -> str:
     """Return ``259 steps of 46.3ms each, by the calls of thread 7``; of uneven ones sum and long ones."""
     text = f"{steps.count} steps of {format_ns(steps.usual_ns)} each"
     if (far := steps.long) is not None:
+        many = "1 long one takes" if far.count == 1 else f"{far.count} long ones take"
         which = ", ".join(f"{format_ns(one.ns)} at {one.time_ns / 1e9:.3f} s" for one in far.longest)
         text = (
-            f"{steps.count} steps, {format_ns(far.total_ns)} together: {far.count} long ones take "
+            f"{steps.count} steps, {format_ns(far.total_ns)} together: {many} "
             f"{format_ns(far.ns)} ({which}), the median is {format_ns(steps.median_ns)}"
         )
     unclear = ""
