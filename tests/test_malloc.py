@@ -53,9 +53,11 @@ print(sum(int(low, 16) <= place < int(high, 16) for place in places for low, hig
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="glibc's allocator")
-@pytest.mark.parametrize(("how", "in_heap"), [("shared", 0), ("usual", 3)])
-def test_a_large_array_lies_beside_the_heap_also_after_a_larger_one(how: str, in_heap: int) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", _LARGE, how], stdout=subprocess.PIPE, text=True, check=True, timeout=HANGS_S
-    )
-    assert int(done.stdout) == in_heap
+def test_a_large_array_lies_beside_the_heap_also_after_a_larger_one() -> None:
+    def in_heap(how: str) -> int:
+        command = [sys.executable, "-c", _LARGE, how]
+        done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, timeout=HANGS_S)
+        return int(done.stdout)
+
+    assert [in_heap("shared") for _ in range(3)] == [0, 0, 0]
+    assert any(in_heap("usual") == 3 for _ in range(5)), "without the change they are in it, if not always"
