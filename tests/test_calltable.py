@@ -39,7 +39,7 @@ def by_hand(records: Records) -> dict[tuple[int, int, bool], tuple[int, int, int
             len(calls),
             sum(call[0] for call in calls),
             max(call[0] for call in calls),
-            sum(call[1] for call in calls),
+            sum(call[1] for call in calls if call[2] in (0, 600)),  # a failed call moves nothing
             sum(call[2] not in (0, 600) for call in calls),
         )
         for key, calls in found.items()

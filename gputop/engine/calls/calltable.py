@@ -232,12 +232,13 @@ class CallTable:
         longer = np.flatnonzero(durations > totals.max_ns.astype(np.float64).take(rows))
         if longer.size:
             np.maximum.at(totals.max_ns, rows[longer], calls["duration"][longer].astype(np.int64))
-        sizes = calls["bytes"]
+        sizes, codes = calls["bytes"], calls["ret"]
+        if np.count_nonzero(codes):
+            wrong = failed(codes)
+            totals.errors += np.bincount(rows[wrong], minlength=size)
+            sizes = np.where(wrong, 0, sizes)  # a failed call moves and allocates nothing
         if sizes.any():
             totals.bytes += np.bincount(rows, weights=sizes, minlength=size).astype(np.int64)
-        codes = calls["ret"]
-        if np.count_nonzero(codes):
-            totals.errors += np.bincount(rows[failed(codes)], minlength=size)
         return flat
 
     def merge(self, data: Mapping[str, Any], totals: RowSums) -> tuple[Ints, npt.NDArray[np.int32]]:
