@@ -32,4 +32,4 @@ class Command:
 
 
 # the source of pyproject.toml's version: importlib.metadata took a fifteenth of a recording's start
-VERSION = "0.13.0"
+VERSION = "0.14.0"
