@@ -24,6 +24,7 @@ from tests import hostile_elf
 from tests.fuzz import children
 from tests.hostile_elf import RELA, SYMTAB
 from tests.opened_files import functions_of, identity_of, interpreter_of
+from tests.waiting import wait_until
 
 MEMORY_BYTES = 300 << 20  # what a reader may take, numpy and all
 PATIENCE_S = 60  # a machine is slow now and then; what these files took before was minutes
@@ -235,6 +236,17 @@ def test_a_name_that_stands_for_gigabytes_stays_as_it_is() -> None:
     assert time.monotonic() - began < PATIENCE_S
     assert demangled("_ZN4some4partEi") == "some::part(int)", "the next one has its answer"
     assert demangled("_ZN4some4part\nEi") == "_ZN4some4part\nEi"
+
+
+def test_a_demangler_that_others_ended_is_started_anew() -> None:
+    helper = demangle.DemanglerChild()
+    assert helper.request("_Z1fv") == "f()"
+    assert helper.process is not None
+    helper.process.kill()
+    wait_until(lambda: helper.process.poll() is not None, "its end")  # type: ignore[union-attr]
+    assert helper.request("_Z1gv") == "g()"
+    helper.process.kill()
+    helper.process.wait()
 
 
 def test_one_library_that_cannot_be_read_is_reported_and_the_next_is_probed(

@@ -5,12 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
+import os
 import re
 import subprocess
 import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -177,6 +179,20 @@ def test_a_text_too_long_for_the_machine_ends_the_query_not_the_machine() -> Non
     )
     assert "more than 2GB of memory" in done.stdout, done.stderr
     assert done.stdout.endswith("((1,),)\n")
+
+
+def test_a_query_forks_a_process_in_which_no_thread_of_the_database_may_hold_a_lock() -> None:
+    needed("duckdb")
+
+    def fill(connection: Any) -> None:
+        connection.execute("CREATE TABLE numbers AS SELECT range AS one FROM range(100000)")
+
+    before = len(os.listdir("/proc/self/task"))
+    locked = database.LockedDatabase(fill)
+    after = len(os.listdir("/proc/self/task"))
+    assert locked.query("SELECT sum(one) FROM numbers", 1, HANGS_S).rows == ((4_999_950_000,),)
+    locked.close()
+    assert after <= before
 
 
 @pytest.mark.slow

@@ -43,6 +43,12 @@ class QueryResult:
     more: bool
 
 
+def _without_threads(connection: Any) -> tuple[str, ...]:
+    """What keeps DuckDB 2's threads for input and output away; one may hold a lock while a query forks."""
+    known = connection.execute("SELECT 1 FROM duckdb_settings() WHERE name = 'async_threads'").fetchall()
+    return ("SET async_threads=0",) if known else ()
+
+
 class LockedDatabase:
     """Tables in memory, read-only; several threads may query them at once."""
 
@@ -67,7 +73,7 @@ class LockedDatabase:
         self._connection = duckdb.connect(":memory:")
         try:
             with self._errors_as_sentences(filling=True):
-                for bound in SESSION_BOUNDS:
+                for bound in (*SESSION_BOUNDS, *_without_threads(self._connection)):
                     self._connection.execute(bound)
                 fill(self._connection)
                 for lock in _LOCKS:

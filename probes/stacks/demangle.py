@@ -19,8 +19,9 @@ from probes.process.realtime import readable
 
 MOST_CHARACTERS = 400
 _LONGEST = 4096  # of a mangled name
-_PATIENCE_S = 1.0  # for one name: it lasts microseconds, and on a busy machine some milliseconds
-_PATIENCE_FIRST_S = 10.0  # an interpreter starts
+_CPU_S = 1.0  # for one name: it takes microseconds, and what takes a second is too much
+_PATIENCE_S = 10.0  # where no CPU is to be had; the first line comes when an interpreter has started
+_LOOK_S = 0.25
 _REFERENCE = re.compile(r"[ST][0-9A-Z]*_")
 _MANY_REFERENCES = 20  # to parts before it: three of them may double the text
 _MOST_FAILED = 5  # names that were too much; from then on none with many references is tried
@@ -42,9 +43,11 @@ class DemanglerChild:
             if self._failed >= _MOST_FAILED and len(_REFERENCE.findall(name)) > _MANY_REFERENCES:
                 return None
             try:
+                if self.process is not None and self.process.poll() is not None:
+                    self._end()  # ended by others, or not ours: this is a fork
                 if self.process is None:
                     self._start()
-                line = self._exchange(name.encode(errors="replace"), _PATIENCE_S)
+                line = self._exchange(name.encode(errors="replace"))
             except (OSError, subprocess.SubprocessError):
                 line = None
             if line is None:
@@ -63,9 +66,9 @@ class DemanglerChild:
             cwd="/",
             start_new_session=True,  # the terminal's signals mean gputop, not it
         )
-        self._exchange(None, _PATIENCE_FIRST_S)
+        self._exchange(None)
 
-    def _exchange(self, name: bytes | None, patience_s: float) -> bytes | None:
+    def _exchange(self, name: bytes | None) -> bytes | None:
         """Its next line; None where it does not come. Raises OSError."""
         process = self.process
         if process is None or process.stdin is None or process.stdout is None:
@@ -73,10 +76,12 @@ class DemanglerChild:
         if name is not None:
             process.stdin.write(name + b"\n")
             process.stdin.flush()
-        answer, deadline = b"", time.monotonic() + patience_s
+        answer, deadline, most_cpu_s = b"", time.monotonic() + _PATIENCE_S, _cpu_s(process.pid) + _CPU_S
         while not answer.endswith(b"\n"):
-            if not readable(process.stdout.fileno(), deadline - time.monotonic()):
-                return None
+            if not readable(process.stdout.fileno(), _LOOK_S):
+                if time.monotonic() >= deadline or _cpu_s(process.pid) >= most_cpu_s:
+                    return None
+                continue
             part = os.read(process.stdout.fileno(), 1 << 16)
             if not part or len(answer) > 4 * MOST_CHARACTERS:
                 return None
@@ -95,6 +100,11 @@ class DemanglerChild:
             if pipe is not None:
                 with contextlib.suppress(OSError):  # the rest was not written
                     pipe.close()
+
+
+def _cpu_s(pid: int) -> float:
+    """The CPU time of a process, by its clock (MAKE_PROCESS_CPUCLOCK). Raises OSError: it has ended."""
+    return time.clock_gettime(~pid << 3 | 2)
 
 
 _helper = DemanglerChild()

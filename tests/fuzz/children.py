@@ -100,7 +100,14 @@ def saying(data: bytes) -> Iterator[Any]:
     os.write(writes, data[:60_000])
     os.close(writes)
     with os.fdopen(reads, "rb", buffering=0) as said:
-        yield SimpleNamespace(stdin=_Silent(), stdout=said, kill=lambda: None, wait=lambda: 0)
+        yield SimpleNamespace(
+            pid=os.getpid(),
+            stdin=_Silent(),
+            stdout=said,
+            poll=lambda: None,
+            kill=lambda: None,
+            wait=lambda: 0,
+        )
 
 
 def _answer(data: bytes) -> None:
