@@ -4,16 +4,45 @@ from __future__ import annotations
 
 import os
 import pty
+import subprocess
+import sys
 import threading
 import time
+from contextlib import suppress
 from io import TextIOWrapper
 
 import pytest
 from textual.drivers.linux_driver import LinuxDriver
 
 from gputop.ui.terminal.terminal_driver import QuickDriver, TerminalOutput
+from tests.waiting import HANGS_S
 
 TIMEOUT_S = 60
+# a key comes while the program ends: the input thread finds it ready, and it is discarded before it is read
+DISCARDED = """
+import selectors, threading
+from textual.app import App
+from gputop.ui.terminal import terminal_driver
+
+restored = threading.Event()
+
+def found_ready(self, timeout=None):
+    if self.get_map():
+        restored.wait()
+    return [(key, selectors.EVENT_READ) for key in self.get_map().values()]
+
+class Ends(App):
+    def on_mount(self):
+        self.set_timer(0.3, self.exit)
+
+class Driver(terminal_driver.QuickDriver):
+    def stop_application_mode(self):
+        super().stop_application_mode()
+        restored.set()
+
+selectors.SelectSelector.select = found_ready
+Ends(driver_class=Driver).run()
+"""
 
 
 def test_what_has_no_room_on_a_terminal_is_written_once_there_is_some() -> None:
@@ -52,3 +81,22 @@ def test_who_has_lost_a_key_to_another_program_reads_the_next_one(monkeypatch: p
     driver = QuickDriver.__new__(QuickDriver)
     driver.run_input_thread()
     assert begun == [0, 1, 2]
+
+
+def test_a_key_that_is_discarded_while_the_program_ends_does_not_keep_it_from_ending() -> None:
+    master, slave = pty.openpty()
+    command = [sys.executable, "-c", DISCARDED]
+    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave) as process:
+        os.close(slave)
+
+        def drain() -> None:
+            with suppress(OSError):
+                while os.read(master, 65_536):
+                    pass
+
+        threading.Thread(target=drain, daemon=True).start()
+        try:
+            assert process.wait(HANGS_S / 8) == 0
+        finally:
+            process.kill()
+    os.close(master)

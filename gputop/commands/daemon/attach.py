@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import argparse
 import importlib
-import logging
-import threading
 import time
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from gputop.commands.command import Command
 from gputop.commands.flags import (
@@ -23,12 +20,7 @@ from gputop.commands.flags import (
 from gputop.errors import CommandError
 from gputop.process.interrupts import Interrupted, answering, finishing, heeding
 
-if TYPE_CHECKING:
-    from gputop.playback.feeds import LiveFeed
-
-_LOG = logging.getLogger(__name__)
 ONCE_S = 2.5
-CLOSING_S = 10.0
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -101,16 +93,7 @@ def _screen(options: argparse.Namespace) -> int:
         return interrupt.status
     finally:
         with finishing():
-            end_soon(feed)
-
-
-def end_soon(feed: LiveFeed, seconds: float = CLOSING_S) -> None:
-    """Close a feed of the daemon's data, but do not wait for an explanation that goes on: nothing is lost."""
-    closing = threading.Thread(target=feed.close, name="gputop-closing", daemon=True)
-    closing.start()
-    closing.join(seconds)
-    if closing.is_alive():
-        _LOG.warning("the threads of the screen did not end within %g s", seconds)
+            feed.close()
 
 
 COMMAND = Command(

@@ -39,16 +39,26 @@ class QuickDriver(LinuxDriver):
     def __init__(self, *args: Any, **options: Any) -> None:
         super().__init__(*args, **options)
         self._file = cast("TextIOWrapper", TerminalOutput(self._file))
+        self._reading: threading.Thread | None = None
         self._watched = False
         self._owned = False  # True in application mode
 
     def start_application_mode(self) -> None:
         """Enter application mode."""
         super().start_application_mode()  # type: ignore[no-untyped-call]
+        if self._key_thread is not None:
+            self._key_thread.join()
+        self._key_thread = self._reading
         self._owned = True
         if not self._watched:
             self._watched = True
             threading.Thread(target=self._until_gone, name="gputop-terminal", daemon=True).start()
+
+    def _run_input_thread(self) -> None:
+        # A key that is discarded between select and read leaves it reading until the next line: as a daemon,
+        # it does not keep the program from ending.
+        self._reading = threading.Thread(target=super()._run_input_thread, name="textual-input", daemon=True)
+        self._reading.start()
 
     def run_input_thread(self) -> None:
         # a program that shares a non-blocking terminal may have read the key
