@@ -91,7 +91,7 @@ def test_no_column_jumps_when_a_text_gets_shorter_for_a_moment() -> None:
     assert drawn(table, made(25, name="pt_data_worker"), 200)[0] == wide
     assert drawn(table, made(50, name="sh"), 200)[0] == wide
     table.reading = True
-    assert drawn(table, made(51, name="sh"), 200)[0] == wide, "nor while somebody reads"
+    assert drawn(table, made(51, name="sh"), 200)[0] == wide, "nor while the order is held"
     table.reading = False
     assert len(drawn(table, made(60, name="sh"), 200)[0].split("USER")[0]) < len(wide.split("USER")[0])
 
