@@ -112,6 +112,7 @@ def test_who_lets_the_daemon_work_too_much_has_to_wait_and_root_has_not(
     users = _Users(monkeypatch, 1000)
     monkeypatch.setattr(hub, "ANSWERING", (0.001, 0.05))
     assert request_once(path, "snap", cpu_s=0.2)["k"] == "done"
+    _settle()
     with pytest.raises(CommandError, match=r"try again in \d+ s"):
         _ask_again(path)
     for users.next in (1001, 0, 0):  # another one, and root

@@ -60,4 +60,3 @@ def test_a_large_array_lies_beside_the_heap_also_after_a_larger_one() -> None:
         return int(done.stdout)
 
     assert [in_heap("shared") for _ in range(3)] == [0, 0, 0]
-    assert any(in_heap("usual") == 3 for _ in range(5)), "without the change they are in it, if not always"
